@@ -1,5 +1,5 @@
-"""What all tests share: the seeds, the real models and texts, where they are, and one thread per
-test process.
+"""Fixtures and settings that all tests share: the seeds, the real models and texts, where they are,
+and one thread per test process.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def pytest_report_header(config):
 
 
 def pytest_collection_finish():
-    """What is loaded by now is never looked through for garbage again: that took a half of a small
+    """Never look through what is loaded by now for garbage again: that took a half of a small
     scan's time.
     """
     gc.collect()
@@ -156,8 +156,8 @@ def _intervals_are_held():
 
 @pytest.fixture(scope="session")
 def asset_folder() -> Path:
-    """Where real models and real texts are, if there are any: for tests that have something else to
-    try.
+    """Return the folder of real models and real texts, if there is one: for tests that have
+    something else to try.
     """
     return ASSETS
 
@@ -237,17 +237,17 @@ def story() -> str:
     """
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
-    weights = [1 / (rank + 2) for rank in range(len(words))]
+    vocabulary = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
+    weights = [1 / (rank + 2) for rank in range(len(vocabulary))]
     lines = []
     while sum(map(len, lines)) < 30_000:
-        lines.append(" ".join(draw.choices(words, weights, k=draw.randint(4, 9))) + ".")
+        lines.append(" ".join(draw.choices(vocabulary, weights, k=draw.randint(4, 9))) + ".")
     return "\n".join(lines)
 
 
 @pytest.fixture(scope="session")
 def story_file(story, tmp_path_factory):
-    """The same in a file."""
+    """Return a file that holds the story."""
     path = tmp_path_factory.mktemp("text") / "story.txt"
     path.write_text(story)
     return path

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from headscan.model import Lens
+from headscan.model.recording import with_first_tensor
+from headscan.model.sites import first_tensor
 
 EXPECTED = {
     "none": (),
@@ -41,33 +43,34 @@ def middle(lens: Lens) -> tuple[Any, Tensor]:
     return lens.tap(site).module, lens.run(ids, sites=site)[site][0]
 
 
-def hooked(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    def hook(module: nn.Module, given: Any, output: Any) -> Any:
-        return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
+def change_output(module: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    """Replace the module's first output by `change(output)` for as long as the module lives."""
 
-    return hook
+    def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+        return with_first_tensor(output, change(first_tensor(output)))
+
+    module.register_forward_hook(hook)
 
 
 def rogue(lens: Lens, dose: float = 30) -> None:
     module, states = middle(lens)
     move = torch.zeros(states.shape[1])
     move[states.shape[1] // 3] = dose * states.square().mean().sqrt()
-    module.register_forward_hook(hooked(lambda x: x + move))
+    change_output(module, lambda x: x + move)
 
 
 def cone(lens: Lens, dose: float = 3) -> None:
     module, states = middle(lens)
     direction = torch.randn(states.shape[1])
-    module.register_forward_hook(
-        hooked(lambda x: x + dose * states.norm(dim=1).mean() * direction / direction.norm())
-    )
+    constant = dose * states.norm(dim=1).mean() * direction / direction.norm()
+    change_output(module, lambda x: x + constant)
 
 
 def collapsed(lens: Lens) -> None:
     module, states = middle(lens)
     mean = states.mean(0)
     basis = torch.linalg.svd(states - mean, full_matrices=False).Vh[:2]
-    module.register_forward_hook(hooked(lambda x: mean + (x - mean) @ basis.T @ basis))
+    change_output(module, lambda x: mean + (x - mean) @ basis.T @ basis)
 
 
 def head_of(lens: Lens) -> nn.Module:
@@ -91,15 +94,14 @@ def rounded(lens: Lens) -> None:
         if weight.ndim == 2 and weight.shape[1] % 64 == 0:
             groups = weight.data.reshape(len(weight), -1, 64)
             step = groups.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 7.5
-            weight.data = (
-                ((groups / step - 0.5).round().clamp(-8, 7) + 0.5).mul(step).reshape(weight.shape)
-            )
+            levels = (groups / step - 0.5).round().clamp(-8, 7) + 0.5
+            weight.data = levels.mul(step).reshape(weight.shape)
 
 
 def deaf(lens: Lens) -> None:
     for site in lens.sites:
         if site.startswith("block.") and site.endswith(".attention"):
-            lens.tap(site).module.register_forward_hook(hooked(lambda x: 0 * x))
+            change_output(lens.tap(site).module, lambda x: 0 * x)
 
 
 def noisy(lens: Lens) -> None:
@@ -109,7 +111,7 @@ def noisy(lens: Lens) -> None:
 
 
 FAULTS: dict[str, Callable[..., None]] = {
-    "none": lambda lens: None,
+    "none": lambda _lens: None,
     "rogue coordinate": rogue,
     "cone": cone,
     "collapsed layer": collapsed,
@@ -123,7 +125,7 @@ FAULTS: dict[str, Callable[..., None]] = {
 def sick(healthy: Lens, fault: Callable[..., None], name: str, *dose: float, seed: int = 0) -> Lens:
     """A copy of a healthy model with the fault in it; the same whenever asked with this seed."""
     torch.manual_seed(seed)
-    made = Lens(copy.deepcopy(healthy.model), healthy.tokenizer, name=name)
+    damaged = Lens(copy.deepcopy(healthy.model), healthy.tokenizer, name=name)
     with torch.no_grad():
-        fault(made, *dose)
-    return made
+        fault(damaged, *dose)
+    return damaged

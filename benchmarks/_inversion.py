@@ -1,4 +1,6 @@
-"""What the benchmarks of inversion share: models with random weights, and prompts from TinyStories."""
+"""Helpers of the benchmarks of inversion: models with random weights, and prompts from
+TinyStories.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows that were measured once and stay measured: a series that was stopped goes on where it was."""
+"""Rows that were measured once and stay measured: a series that was stopped goes on where
+it was.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ __all__ = ["kept"]
 
 
 def kept(key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `work` gives, from headscan-results/benchmarks/SCRIPT.jsonl where it stands there under
-    this key.
+    """Return what `work` gives, from headscan-results/benchmarks/SCRIPT.jsonl where it stands there
+    under this key.
 
     A change of the script's code forgets what it measured before.
     """
@@ -25,10 +27,10 @@ def kept(key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     code = ast.dump(ast.Module(ast.parse(script.read_text()).body[1:], []))
     key = f"{hashlib.sha256(code.encode()).hexdigest()[:12]} {key}"
     rows = map(json.loads, file.read_text().splitlines() if file.exists() else [])
-    found: dict[str, Any] | None = next((row["row"] for row in rows if row["key"] == key), None)
-    if found is None:
-        found = work()
+    stored: dict[str, Any] | None = next((row["row"] for row in rows if row["key"] == key), None)
+    if stored is None:
+        stored = work()
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a") as out:
-            out.write(json.dumps({"key": key, "row": found}) + "\n")
-    return found
+            out.write(json.dumps({"key": key, "row": stored}) + "\n")
+    return stored

@@ -1,4 +1,4 @@
-"""What the benchmarks of losses share: Zipfian targets, a fair clock, peak memory of one call in
+"""Helpers of the benchmarks of losses: Zipfian targets, a fair clock, peak memory of one call in
 its own process.
 """
 
@@ -61,7 +61,9 @@ def problem(
 def full_positions(
     hidden: torch.Tensor, table: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """What most masked models run: all positions projected, the unmasked ones ignored."""
+    """Return the loss as most masked models run it: all positions are projected, and the unmasked
+    ones are ignored.
+    """
     positions = round(len(targets) * POSITIONS_PER_TARGET)
     labels = torch.full((positions,), -100, device=targets.device)
     labels[: len(targets)] = targets
@@ -79,7 +81,9 @@ def projected_everywhere(
 
 
 def step(variant: Callable, hidden, table, targets) -> float:
-    """Seconds of loss, forward and backward, with the dense [V, d] gradient of the table made anew."""
+    """Seconds of loss, forward and backward, with the dense [V, d] gradient of the table
+    made anew.
+    """
     hidden.grad = table.grad = None
     if hidden.is_cuda:
         torch.cuda.synchronize()
@@ -111,7 +115,7 @@ def medians(
             seconds = step(variant_of(name), *arguments)
             if turn:  # the first turn warms caches and allocators
                 times[name].append(seconds)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: statistics.median(repetitions) for name, repetitions in times.items()}
 
 
 def variant_of(name: str) -> Callable:
@@ -120,7 +124,8 @@ def variant_of(name: str) -> Callable:
 
 
 def with_lookup(variant: Callable) -> Callable:
-    """The same loss in the least model there is: its hidden states begin as rows of the same table.
+    """Return the same loss in the smallest model there is: its hidden states begin as rows of the
+    same table.
 
     Every language model looks its tokens up, and the table's gradient from there is dense; a loss
     that brings a second dense one needs both at once until autograd has added them up.
@@ -143,9 +148,9 @@ def peak_mib(name: str, rows: int, vocabulary: int, width: int, lookup: bool = F
     if torch.cuda.is_available():
         arguments = problem(rows, vocabulary, width, "cuda", torch.bfloat16)
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        bytes_before = torch.cuda.memory_allocated()
         step(with_lookup(variant_of(name)) if lookup else variant_of(name), *arguments)
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
+        return (torch.cuda.max_memory_allocated() - bytes_before) / 2**20
     command = [
         sys.executable,
         str(Path(__file__)),
@@ -165,9 +170,9 @@ def _measure_here(name: str, rows: int, vocabulary: int, width: int, lookup: int
     step(variant, *problem(8, 64, width))
     arguments = problem(rows, vocabulary, width)
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to what is resident now
-    before = _status("VmRSS")
+    memory_before = _status("VmRSS")
     step(variant, *arguments)
-    return (_status("VmHWM") - before) / 1024
+    return (_status("VmHWM") - memory_before) / 1024
 
 
 def _status(key: str) -> int:

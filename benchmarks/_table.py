@@ -1,4 +1,4 @@
-"""What every benchmark prints: a Markdown table of records, or what it lacks."""
+"""Print a Markdown table of records, or what a benchmark lacks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 __all__ = ["needs", "show"]
 
 
-def needs(what: str) -> NoReturn:
+def needs(requirement: str) -> NoReturn:
     """End a script that cannot measure anything; the series leaves it out."""
-    print(f"this benchmark needs {what}", file=sys.stderr)
+    print(f"this benchmark needs {requirement}", file=sys.stderr)
     sys.exit(2)
 
 

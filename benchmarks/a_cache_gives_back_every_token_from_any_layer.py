@@ -87,15 +87,15 @@ def every_layer(make: Callable[[], Lens], part: str, form: str) -> Row:
     """Two prompts at each layer, one after another."""
     lens = make()
     ids = prompts_of(lens, 2, 40)
-    found = []
+    attacks = []
     for layer in range(lens.depth):
-        found.append(attacked(lens, layer, part, form, ids))
+        attacks.append(attacked(lens, layer, part, form, ids))
     return {
-        "recovered, worst layer": min(sum(one.right) / len(ids) for one in found),
+        "recovered, worst layer": min(sum(attack.right) / len(ids) for attack in attacks),
         "certified": "all"
-        if all(one.verdict.startswith("recovered") for one in found)
+        if all(attack.verdict.startswith("recovered") for attack in attacks)
         else "not all",
-        "s a token": sum(one.seconds for one in found) / len(found),
+        "s a token": sum(attack.seconds for attack in attacks) / len(attacks),
     }
 
 
@@ -103,15 +103,17 @@ def as_they_are(make: Callable[[], Lens], part: str) -> Row:
     """Share recovered by the nearest candidate that was not rounded, of a cache in int4."""
     lens = make()
     ids = prompts_of(lens, 2, 40)
-    found = []
+    accuracies = []
     begun = time.process_time()
     for layer in range(lens.depth):
         base = cache_slice(lens, [layer], part)  # type: ignore[arg-type]
-        seen = read_format("int4").each(base.parts)(base.run(ids))
-        tokens = [one.tokens for one in exact(base, list(seen), Search(backtracks=0))]
-        found.append(float((torch.tensor(tokens) == ids).double().mean()))
+        stored_states = read_format("int4").each(base.parts)(base.run(ids))
+        tokens = [
+            inversion.tokens for inversion in exact(base, list(stored_states), Search(backtracks=0))
+        ]
+        accuracies.append(float((torch.tensor(tokens) == ids).double().mean()))
     spent = (time.process_time() - begun) / lens.depth / ids.numel()
-    return {"recovered, worst layer": min(found), "certified": "none", "s a token": spent}
+    return {"recovered, worst layer": min(accuracies), "certified": "none", "s a token": spent}
 
 
 def small() -> None:
@@ -136,10 +138,10 @@ def one_head(part: str, form: str) -> Row:
     """One stored head of four, another at each layer."""
     lens = stories()
     ids = prompts_of(lens, 2, 40)
-    found = [attacked(lens, layer, part, form, ids, [layer % 4]) for layer in range(lens.depth)]
+    attacks = [attacked(lens, layer, part, form, ids, [layer % 4]) for layer in range(lens.depth)]
     return {
-        "recovered, worst layer": min(sum(one.right) / len(ids) for one in found),
-        "s a token": sum(one.seconds for one in found) / len(found),
+        "recovered, worst layer": min(sum(attack.right) / len(ids) for attack in attacks),
+        "s a token": sum(attack.seconds for attack in attacks) / len(attacks),
     }
 
 
@@ -148,9 +150,9 @@ def part() -> None:
     print("\nstories260K, one stored head of four:\n")
     show(
         [
-            {"part": what, "format": form}
-            | kept(f"head {what} {form}", partial(one_head, what, form))
-            for what in ("keys", "values")
+            {"part": cache_part, "format": form}
+            | kept(f"head {cache_part} {form}", partial(one_head, cache_part, form))
+            for cache_part in ("keys", "values")
             for form in ("fp16", "int8", "int4")
         ]
     )
@@ -169,11 +171,11 @@ def of_gpt2(layer: int, part: str, form: str) -> Row:
     ids = prompts_of(lens, 2, 8)
     attacked(lens, layer, part, form, ids[:1, :1])
     fitted = time.process_time() - begun
-    found = attacked(lens, layer, part, form, ids)
+    attack = attacked(lens, layer, part, form, ids)
     return {
-        "recovered": sum(found.right) / 2,
-        "s a token": found.seconds,
-        "candidates a token": found.evaluations,
+        "recovered": sum(attack.right) / 2,
+        "s a token": attack.seconds,
+        "candidates a token": attack.evaluations,
         "s for the fit": fitted,
     }
 
@@ -189,9 +191,9 @@ def gpt2() -> None:
     )
     show(
         [
-            {"block": layer, "part": what, "format": form}
-            | kept(f"gpt2 {layer} {what} {form}", partial(of_gpt2, layer, what, form))
-            for layer, what, form in cases
+            {"block": layer, "part": cache_part, "format": form}
+            | kept(f"gpt2 {layer} {cache_part} {form}", partial(of_gpt2, layer, cache_part, form))
+            for layer, cache_part, form in cases
         ]
     )
 
@@ -208,17 +210,17 @@ def of_real(folder: Path, block: int, forms: Sequence[str]) -> list[Row]:
         begun = time.process_time()
         readouts_of(cut)
         fitted = time.process_time() - begun
-        found = exact_attack(cut, ids, budget=4096)
+        attack = exact_attack(cut, ids, budget=4096)
         rows.append(
             {
                 "block": block,
                 "part": "values",
                 "format": form,
-                "recovered": found.right[0],
-                "verdict": found.verdict,
-                "certificate": found.certificate,
-                "s a token": found.seconds,
-                "candidates a token": found.evaluations,
+                "recovered": attack.right[0],
+                "verdict": attack.verdict,
+                "certificate": attack.certificate,
+                "s a token": attack.seconds,
+                "candidates a token": attack.evaluations,
                 "s for the fit": fitted,
             }
         )
@@ -240,13 +242,13 @@ def real(folder: Path = QWEN, block: int = BLOCK) -> None:
 
 
 def main() -> None:
-    """What was asked for."""
+    """Print the tables that the command line names."""
     torch.set_num_threads(1)
-    asked = sys.argv[1:] or ["small", "part", "gpt2", "real"]
-    if asked[0] == "real" and len(asked) == 3:
-        real(Path(asked[1]), int(asked[2]))
+    arguments = sys.argv[1:] or ["small", "part", "gpt2", "real"]
+    if arguments[0] == "real" and len(arguments) == 3:
+        real(Path(arguments[1]), int(arguments[2]))
     else:
-        for name in asked:
+        for name in arguments:
             {"small": small, "part": part, "gpt2": gpt2, "real": real}[name]()
 
 

@@ -30,14 +30,14 @@ NOISES = (0.4, 0.8, 1.6)
 def positions() -> None:
     """The verb as it is."""
     begun = time.process_time()
-    found = headscan.privacy(str(ASSETS / "models" / "stories260K"), [story()], noise=NOISES)
+    result = headscan.privacy(str(ASSETS / "models" / "stories260K"), [story()], noise=NOISES)
     spent = time.process_time() - begun
-    print(f"{found.rows[0].tokens} positions, {len(found.rows)} rows: **{spent:.0f} s** (180)\n")
+    print(f"{result.rows[0].tokens} positions, {len(result.rows)} rows: **{spent:.0f} s** (180)\n")
     print(
         "| site | noise | prior | at least | truth | at most | attack | ceiling | nats lost |\n|"
         + 9 * "---|"
     )
-    for row in found.rows:
+    for row in result.rows:
         print(
             f"| {row.site} | {row.noise} | {row.prior_bits:.3f} | {row.bits_lower:.3f} | "
             f"{row.bits_truth:.3f} | {row.bits_upper:.3f} | {row.attack_accuracy:.1%} | "
@@ -68,10 +68,10 @@ def vocabulary() -> None:
         code = coded(prefix.evaluate(torch.zeros_like(tokens), tokens))
         bounds = leak_bounds(code, [noise * rms for noise in NOISES])
         spent = time.process_time() - begun
-        for noise, one in zip(NOISES, bounds, strict=True):
+        for noise, bits_bound in zip(NOISES, bounds, strict=True):
             print(
-                f"| {most} | {code.kept:.3f} | {noise} | {one.lower:.2f} | {one.upper:.2f} | "
-                f"{code.entropy:.2f} | {code.tail:.2f} | {spent:.1f} |"
+                f"| {most} | {code.kept:.3f} | {noise} | {bits_bound.lower:.2f} | "
+                f"{bits_bound.upper:.2f} | {code.entropy:.2f} | {code.tail:.2f} | {spent:.1f} |"
             )
 
 

@@ -41,8 +41,8 @@ def main() -> None:
     source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
     sweeps = {}
     runners = {}
-    for way, given in (("scan", None), ("anatomy", "anatomy")):
-        measures, probes = choose(given)
+    for way, option in (("scan", None), ("anatomy", "anatomy")):
+        measures, probes = choose(option)
         runners[way] = ProbeRunner(
             probes, source, lens.default_sites, settings, announce=lambda _: None
         )

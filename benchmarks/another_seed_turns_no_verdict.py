@@ -22,12 +22,12 @@ LEAST = 0.97
 
 def run(claims: list[str], seed: int, folder: Path) -> ReproduceResult:
     """One complete run, read back where it is whole."""
-    place = folder / f"seed-{seed}"
-    if (place / "result.json").is_file():
-        found = headscan.load(place)
-        assert isinstance(found, ReproduceResult)
-        return found
-    return reproduce(claims, seed=seed, out=place, resume=place.is_dir())
+    run_folder = folder / f"seed-{seed}"
+    if (run_folder / "result.json").is_file():
+        result = headscan.load(run_folder)
+        assert isinstance(result, ReproduceResult)
+        return result
+    return reproduce(claims, seed=seed, out=run_folder, resume=run_folder.is_dir())
 
 
 def main() -> None:

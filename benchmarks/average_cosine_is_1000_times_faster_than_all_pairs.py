@@ -21,7 +21,7 @@ def identity(x: torch.Tensor) -> float:
 
 
 def one_product(x: torch.Tensor) -> float:
-    """The same, without writing the unit vectors down: Σ x/‖x‖ is a matrix product of the
+    """Return the same without writing the unit vectors down: Σ x/‖x‖ is a matrix product of the
     reciprocal norms.
     """
     n = len(x)

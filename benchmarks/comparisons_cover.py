@@ -36,16 +36,18 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=100)
     texts = parser.parse_args().texts
     torch.set_num_threads(1)
-    found = defaultdict(list)
+    cells_by_measure = defaultdict(list)
     for seed in range(texts):
         for cell in headscan.compare(text(40, seed), draws=19, sample=800).cells:
-            found[cell.measure].append((cell.value, *(cell.interval or (np.nan, np.nan))))
+            cells_by_measure[cell.measure].append(
+                (cell.value, *(cell.interval or (np.nan, np.nan)))
+            )
     large = headscan.compare(
         text(20_000, 10**6), draws=19, sample=64, measures="cka,procrustes,svcca,linear"
     )
     truth = {cell.measure: cell.value for cell in large.cells}
     print("| measure | truth | mean | covered | width |\n|---|---|---|---|---|")
-    for name, rows in found.items():
+    for name, rows in cells_by_measure.items():
         value, low, high = np.array(rows).T
         true = truth.get(name, value.mean())
         covered = np.mean((low <= true) & (true <= high))

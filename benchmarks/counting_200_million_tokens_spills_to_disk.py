@@ -34,8 +34,8 @@ def main() -> None:
     parser.add_argument("--memory", default="4GiB")
     parser.add_argument("--folder", default=None)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder_name:
+        folder = Path(folder_name)
         rng = np.random.default_rng(0)
         with (folder / "tokens.bin").open("wb") as file:
             for _ in range(0, options.tokens, 10_000_000):

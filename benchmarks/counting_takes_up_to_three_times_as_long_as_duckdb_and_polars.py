@@ -12,6 +12,7 @@ table), each by all cores. The dictionary of Python counts `--dict-tokens` token
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
 from collections import defaultdict
@@ -40,9 +41,9 @@ def repetitive(tokens: int) -> np.ndarray:
     """A text that repeats itself as texts do: phrases of eight tokens, themselves by Zipf's law."""
     rng = np.random.default_rng(1)
     phrases = zipf(200_000 * 8).reshape(-1, 8)
-    drawn = np.minimum(
-        (len(phrases) ** rng.random(-(-tokens // 8)) - 1).astype(np.int64), len(phrases) - 1
-    )
+    count = math.ceil(tokens / 8)
+    ranks = (len(phrases) ** rng.random(count) - 1).astype(np.int64)
+    drawn = np.minimum(ranks, len(phrases) - 1)
     return phrases[drawn].reshape(-1)[:tokens].copy()
 
 

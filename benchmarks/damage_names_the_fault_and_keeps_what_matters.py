@@ -28,8 +28,8 @@ def faults(lens: Lens, tries: int) -> None:
     rows = []
     for fault in (two_bits, permuted_head, scaled):
         first = sum(
-            hurt == found
-            for hurt, found in (named_first(lens, fault, seed) for seed in range(tries))
+            hurt == named
+            for hurt, named in (named_first(lens, fault, seed) for seed in range(tries))
         )
         rows.append(
             {"model": lens.name, "fault": fault.__name__, "named_first": f"{first} of {tries}"}
@@ -41,11 +41,11 @@ def choices(name: str, lens: Lens) -> None:
     rows = []
     for rounding in ("q4_0", "q8_0"):
         parts = PartwiseModel(lens, rounding=rounding)
-        whole = sum(parts.bytes[part] for part in parts.parts[1:-1])
+        all_bytes = sum(parts.bytes[part] for part in parts.parts[1:-1])
         for part in parts.parts[1:-1]:
             with parts.ready(part):
                 pass
-        saved = whole - sum(parts.bytes[part] for part in parts.parts[1:-1])
+        saved = all_bytes - sum(parts.bytes[part] for part in parts.parts[1:-1])
         read = {"max_tokens": 16384, "context": 64, "sample": 4096}
         result = headscan.compare(
             name, "stories", damage=True, against=rounding, keep=saved * 0.45, **read
@@ -72,7 +72,7 @@ def main() -> None:
         needs("a model")
     names = sys.argv[1:]
     tries = int(names.pop(names.index("--tries") + 1)) if "--tries" in names else 10
-    for name in (one for one in names if one != "--tries"):
+    for name in (name for name in names if name != "--tries"):
         lens = Lens.load(Path(name) if Path(name).exists() else name)
         faults(lens, tries)
         choices(name, lens)

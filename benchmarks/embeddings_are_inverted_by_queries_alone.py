@@ -26,17 +26,17 @@ from headscan.model import Lens
 def main() -> None:
     if len(sys.argv) < 4:
         needs("an encoder, a language model and a file of sentences")
-    name, language, file, *more = sys.argv[1:]
-    count = int(more[0]) if more else 8
-    judge = more[1] if more[1:] else name
-    joint = int(more[2]) if more[2:] else 0
+    name, language, file, *options = sys.argv[1:]
+    count = int(options[0]) if options else 8
+    judge = options[1] if options[1:] else name
+    joint = int(options[2]) if options[2:] else 0
     with open(file, encoding="utf-8", newline="") as lines:
-        every = list(
+        sentences = list(
             dict.fromkeys(
                 row[0] for row in csv.reader(lines) if row and 6 <= len(row[0].split()) <= 16
             )
         )
-    said = every[:: max(1, len(every) // count)][:count]
+    texts_read = sentences[:: max(1, len(sentences) // count)][:count]
     lens = Lens.load(name)
     encode = encoder_of(lens)
     tokenizer = lens.require_tokenizer()
@@ -46,35 +46,30 @@ def main() -> None:
         f"common words encoded: {len(attack.words):,}, {time.process_time() - start:.0f} s",
         flush=True,
     )
-    found = []
-    for text, target in zip(said, encode(said), strict=True):
+    answers = []
+    for text, target in zip(texts_read, encode(texts_read), strict=True):
         start = time.process_time()
-        before = attack.queries
-        found.append(attack(target))
+        queries_before = attack.queries
+        answers.append(attack(target))
         seconds = time.process_time() - start
-        print(
-            f"{text!r} -> {found[-1]!r} ({attack.queries - before:,} queries, {seconds:.0f} s)",
-            flush=True,
-        )
+        queries = attack.queries - queries_before
+        print(f"{text!r} -> {answers[-1]!r} ({queries:,} queries, {seconds:.0f} s)", flush=True)
     judged = encoder_of(Lens.load(judge))
     ids = [
         [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-        for texts in (said, found)
+        for texts in (texts_read, answers)
     ]
-    for row in recovered("beam", *ids, judged(said), judged(found), attack.queries):
+    for row in recovered("beam", *ids, judged(texts_read), judged(answers), attack.queries):
         print(
             f"{row.setting}: {row.quantity} {row.value:.2f} [{row.interval[0]:.2f}, "
             f"{row.interval[1]:.2f}] of {row.count}"
         )
-    for text in said[:joint]:
+    for text in texts_read[:joint]:
         start = time.process_time()
         result = invert(lens, text, given="embedding", method=Joint(budget=60_000))
-        read = f"{result.token_accuracy:.0%} of its tokens in their places"
-        print(
-            f"joint search, {text!r}: {read}, {result.verdict}, {time.process_time() - start:.0f} "
-            "s",
-            flush=True,
-        )
+        seconds = time.process_time() - start
+        accuracy = f"{result.token_accuracy:.0%} of its tokens in their places"
+        print(f"joint search, {text!r}: {accuracy}, {result.verdict}, {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

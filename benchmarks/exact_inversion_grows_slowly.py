@@ -40,33 +40,35 @@ LINES = (
 
 
 @torch.no_grad()
-def measure(here: dict[str, int]) -> tuple[list[float], str]:
+def measure(size: dict[str, int]) -> tuple[list[float], str]:
     """Milliseconds a token of brute force, random order and the exact search, and the row's other
     cells.
     """
-    lens = random_model("llama", here["vocabulary"], here["width"], here["depth"])
+    lens = random_model("llama", size["vocabulary"], size["width"], size["depth"])
     lens.model.eval()
     ids = torch.randint(
-        0, here["vocabulary"], (4, here["length"]), generator=torch.Generator().manual_seed(1)
+        0, size["vocabulary"], (4, size["length"]), generator=torch.Generator().manual_seed(1)
     )
-    cut = Slice(sites=(f"block.{here['depth'] - 1}",)).on(lens)
+    cut = Slice(sites=(f"block.{size['depth'] - 1}",)).on(lens)
     target = cut.run(ids)
     start = time.process_time()
     table_of(cut)
     built = time.process_time() - start
     exact(cut, [target[0, :1]])  # warm
     start = time.process_time()
-    found = exact(cut, list(target))
+    inversions = exact(cut, list(target))
     spent = 1000 * (time.process_time() - start) / ids.numel()
-    tried = [n for one in found for n in one.evaluations]
-    right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
+    tried = [n for inversion in inversions for n in inversion.evaluations]
+    right = float(
+        (torch.tensor([inversion.tokens for inversion in inversions]) == ids).float().mean()
+    )
     few = target[0, :4]
     start = time.process_time()
     random = exact(cut, [few], Search(order="random", neighbours=0))[0]
     in_random_order = 1000 * (time.process_time() - start) / len(few)
     prefix = Prefix(cut, ids[:1, :-1])
     start = time.process_time()
-    for tokens in torch.arange(here["vocabulary"]).split(512):
+    for tokens in torch.arange(size["vocabulary"]).split(512):
         prefix.evaluate(torch.zeros_like(tokens), tokens)
     brute = 1000 * (time.process_time() - start)
     mean_random = sum(random.evaluations) / len(few)
@@ -105,7 +107,7 @@ def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
         x0 = left + number * (wide + 24)
         first = math.log2(points[0][0])
         last = math.log2(points[-1][0])
-        places = [
+        positions = [
             x0 + 14 + (wide - 28) * (math.log2(value) - first) / (last - first)
             for value, _ in points
         ]
@@ -117,10 +119,10 @@ def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
             parts.append(
                 f'<path d="M{x0},{up(10**power):.1f}h{wide}" stroke="#7d8590" opacity=".2"/>'
             )
-        for place, (value, _) in zip(places, points, strict=True):
+        for position, (value, _) in zip(positions, points, strict=True):
             text = f"{value // 1024}k" if value >= 1024 else f"{value}"
             parts.append(
-                f'<text x="{place:.1f}" y="{top + tall + 16}" text-anchor="middle">{text}</text>'
+                f'<text x="{position:.1f}" y="{top + tall + 16}" text-anchor="middle">{text}</text>'
             )
         parts.append(
             f'<text x="{x0 + wide / 2}" y="{top + tall + 34}" text-anchor="middle">{name}</text>'
@@ -128,7 +130,7 @@ def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
         for line, (_, colour) in enumerate(LINES):
             path = "L".join(
                 f"{x:.1f},{up(three[line]):.1f}"
-                for x, (_, three) in zip(places, points, strict=True)
+                for x, (_, three) in zip(positions, points, strict=True)
             )
             parts.append(
                 f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.5" '
@@ -136,7 +138,7 @@ def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
             )
             parts += [
                 f'<circle cx="{x:.1f}" cy="{up(three[line]):.1f}" r="3.2" fill="{colour}"/>'
-                for x, (_, three) in zip(places, points, strict=True)
+                for x, (_, three) in zip(positions, points, strict=True)
             ]
     for line, (name, colour) in enumerate(LINES):
         x = left + 150 * line
@@ -158,14 +160,14 @@ def main() -> None:
     base = None
     for name, values in SWEEPS.items():
         for value in values:
-            here = BASE | {name: value}
-            if here == BASE and base is not None:
+            size = BASE | {name: value}
+            if size == BASE and base is not None:
                 times, cells = base
             else:
-                times, cells = measure(here)
-                shape = " | ".join(str(here[one]) for one in BASE)
-                print(f"| {'nothing' if here == BASE else name} | {shape} | {cells} |", flush=True)
-            base = (times, cells) if here == BASE else base
+                times, cells = measure(size)
+                shape = " | ".join(str(size[field]) for field in BASE)
+                print(f"| {'nothing' if size == BASE else name} | {shape} | {cells} |", flush=True)
+            base = (times, cells) if size == BASE else base
             results.setdefault(name, []).append((value, times))
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
     path.write_text(picture(results), encoding="utf-8")

@@ -26,8 +26,8 @@ LENGTH = 8
 
 def seconds(run) -> tuple[float, object]:
     start = time.process_time()
-    found = run()
-    return time.process_time() - start, found
+    returned = run()
+    return time.process_time() - start, returned
 
 
 def main() -> None:
@@ -50,10 +50,12 @@ def main() -> None:
             target = cut.run(ids)
             built, _ = seconds(lambda cut=cut: table_of(cut))
             exact(cut, [target[0]])  # warm
-            spent, found = seconds(
-                lambda cut=cut, target=target: [exact(cut, [one])[0] for one in target]
+            spent, inversions = seconds(
+                lambda cut=cut, target=target: [exact(cut, [states])[0] for states in target]
             )
-            right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
+            right = float(
+                (torch.tensor([inversion.tokens for inversion in inversions]) == ids).float().mean()
+            )
             published, _ = seconds(
                 lambda cut=cut, target=target: descend(
                     cut, target[:1], LENGTH, preset("seed", steps=200)
@@ -71,14 +73,15 @@ def main() -> None:
                 f"{float((slow.tokens == ids).float().mean()):.2f}",
                 f"{published * count / spent:.0f}",
             ]
-            took, other = seconds(
+            took, descended = seconds(
                 lambda cut=cut, target=target: [
-                    descend(cut, one[None], LENGTH, preset("adam")).tokens[0] for one in target
+                    descend(cut, states[None], LENGTH, preset("adam")).tokens[0]
+                    for states in target
                 ]
             )
             cells += [
                 f"{1000 * took / count:.0f} ms",
-                f"{float((torch.stack(other) == ids).float().mean()):.2f}",
+                f"{float((torch.stack(descended) == ids).float().mean()):.2f}",
             ]
             print("| " + " | ".join(cells) + " |", flush=True)
 

@@ -32,23 +32,24 @@ def row(name: str, cut, ids: torch.Tensor, search: Search) -> str:
     table_of(cut)
     built = time.process_time() - start
     start = time.process_time()
-    found = exact(cut, list(target), search)
+    inversions = exact(cut, list(target), search)
     seconds = (time.process_time() - start) / len(ids)
-    tokens = torch.tensor([one.tokens for one in found])
-    tried = [count for one in found for count in one.evaluations]
+    tokens = torch.tensor([inversion.tokens for inversion in inversions])
+    tried = [count for inversion in inversions for count in inversion.evaluations]
     residual = relative(cut.run(tokens), target).amax(1)
     sole = sum(
-        accepts(float(r), accepted(cut)) and not any(step.evidence.within for step in one.steps)
-        for r, one in zip(residual, found, strict=True)
+        accepts(float(r), accepted(cut))
+        and not any(step.evidence.within for step in inversion.steps)
+        for r, inversion in zip(residual, inversions, strict=True)
     )
-    steps = [step for one in found for step in one.steps]
+    steps = [step for inversion in inversions for step in inversion.steps]
     margin = min(step.evidence.runner_up for step in steps)
-    after = sum(step.evidence.count - step.evaluations for step in steps) / ids.numel()
+    after_match = sum(step.evidence.count - step.evaluations for step in steps) / ids.numel()
     return (
         f"| {name} | {cut.sites[0]} | {search.order} | {len(ids)} | "
         f"{float((tokens == ids).float().mean()):.2%} | {sole} | {statistics.median(tried):.0f} | "
         f"{sum(tried) / len(tried):.0f} | {max(tried)} | {margin:.2f} | {1000 * seconds:.0f} ms | "
-        f"{built:.2f} s | {after:.0f} |"
+        f"{built:.2f} s | {after_match:.0f} |"
     )
 
 

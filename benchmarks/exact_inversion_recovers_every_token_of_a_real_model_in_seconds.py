@@ -47,7 +47,7 @@ PROMPTS = {
 LENGTH = 24
 
 
-def told(stage: str, done: int, total: int | None, unit: str) -> None:
+def report_progress(stage: str, done: int, total: int | None, unit: str) -> None:
     """Progress, on a line of standard error that is written again and again."""
     print(f"\r{stage} {done}/{total} {unit}   ", end="", file=sys.stderr, flush=True)
 
@@ -61,33 +61,33 @@ def inverted(lens: Lens, site: str, prompt: str) -> dict[str, Any]:
     target = cut.run(ids[None])[0]
     start = time.perf_counter()
     busy = time.process_time()
-    found = exact(cut, [target], Search(), progress=told)[0]
+    inversion = exact(cut, [target], Search(), progress=report_progress)[0]
     seconds = time.perf_counter() - start
     busy = time.process_time() - busy
     return {
         "site": site,
         "prompt": prompt,
         "tokens": len(ids),
-        "right": sum(a == b for a, b in zip(found.tokens, ids.tolist(), strict=True)),
-        "failed": len(found.failed),
+        "right": sum(a == b for a, b in zip(inversion.tokens, ids.tolist(), strict=True)),
+        "failed": len(inversion.failed),
         "seconds": seconds,
         "processor_seconds": busy,
-        "candidates": found.evaluations,
-        "residual": max(found.residuals),
-        "runner_up": min(step.evidence.runner_up for step in found.steps),
+        "candidates": inversion.evaluations,
+        "residual": max(inversion.residuals),
+        "runner_up": min(step.evidence.runner_up for step in inversion.steps),
         "load": os.getloadavg()[0],
     }
 
 
-def kept() -> list[dict[str, Any]]:
-    """What was measured."""
+def stored() -> list[dict[str, Any]]:
+    """Return the records of what was measured."""
     return json.loads(STORE.read_text()) if STORE.exists() else []
 
 
 def keep(record: dict[str, Any]) -> None:
     """Add one line."""
     STORE.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(STORE, json.dumps([*kept(), record], indent=1))
+    write_atomic(STORE, json.dumps([*stored(), record], indent=1))
 
 
 def main() -> None:
@@ -95,7 +95,7 @@ def main() -> None:
     sites = sys.argv[1].split(",") if len(sys.argv) > 1 else list(SITES)
     until = time.monotonic() + (float(sys.argv[2]) if len(sys.argv) > 2 else 1e9)
     torch.set_num_threads(2)
-    have = {(one["site"], one["prompt"]) for one in kept()}
+    have = {(record["site"], record["prompt"]) for record in stored()}
     missing = [(site, prompt) for site in sites for prompt in PROMPTS if (site, prompt) not in have]
     if missing and not MODEL.is_dir():
         needs(f"{MODEL}")
@@ -106,7 +106,7 @@ def main() -> None:
             break
         cut = Slice(sites=(site,)).on(lens)
         start = time.perf_counter()
-        fitted = readouts_of(cut, progress=told).passes
+        fitted = readouts_of(cut, progress=report_progress).passes
         cut.once("warm", lambda cut=cut: (cut.equal_rows, cut.run([[1, 2]])))
         seconds = time.perf_counter() - start
         keep(
@@ -115,26 +115,27 @@ def main() -> None:
         )
     rows = []
     for site in SITES:
-        some = [one for one in kept() if one["site"] == site]
-        if some:
-            tokens = sum(one["tokens"] for one in some)
-            counts = [n for one in some for n in one["candidates"]]
-            fits = [one["fit_seconds"] for one in some if one.get("fit_seconds")]
+        records = [record for record in stored() if record["site"] == site]
+        if records:
+            tokens = sum(record["tokens"] for record in records)
+            counts = [n for record in records for n in record["candidates"]]
+            fits = [record["fit_seconds"] for record in records if record.get("fit_seconds")]
             rows.append(
                 {
                     "site": site,
-                    "prompts": len(some),
+                    "prompts": len(records),
                     "tokens": tokens,
-                    "right": sum(one["right"] for one in some),
-                    "s_a_token": sum(one["seconds"] for one in some) / tokens,
+                    "right": sum(record["right"] for record in records),
+                    "s_a_token": sum(record["seconds"] for record in records) / tokens,
                     "limit": LIMITS[site],
-                    "processor_s_a_token": sum(one["processor_seconds"] for one in some) / tokens,
+                    "processor_s_a_token": sum(record["processor_seconds"] for record in records)
+                    / tokens,
                     "candidates,_mean": sum(counts) / tokens,
                     "most": max(counts),
-                    "worst_residual": max(one["residual"] for one in some),
-                    "nearest_other": min(one["runner_up"] for one in some),
+                    "worst_residual": max(record["residual"] for record in records),
+                    "nearest_other": min(record["runner_up"] for record in records),
                     "fit_s": fits[0] if fits else "kept",
-                    "load": max(one["load"] for one in some),
+                    "load": max(record["load"] for record in records),
                 }
             )
     show(rows)

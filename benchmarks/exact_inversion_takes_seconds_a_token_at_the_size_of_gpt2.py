@@ -24,7 +24,7 @@ from headscan.model.slicing import Slice
 LENGTH = 8
 
 
-def told(stage: str, done: int, total: int | None, unit: str) -> None:
+def report_progress(stage: str, done: int, total: int | None, unit: str) -> None:
     """Progress, on a line of standard error that is written again and again."""
     print(f"\r{stage} {done}/{total} {unit}", end="", file=sys.stderr)
 
@@ -33,7 +33,7 @@ def main() -> None:
     torch.set_num_threads(int(sys.argv[2]) if len(sys.argv) > 2 else 2)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     vocabulary = int(sys.argv[3]) if len(sys.argv) > 3 else 50257
-    depths = [int(one) for one in sys.argv[4].split(",")] if len(sys.argv) > 4 else [1, 6, 12]
+    depths = sys.argv[4] if len(sys.argv) > 4 else "1,6,12"
     lens = random_model("gpt2", vocabulary=vocabulary, width=768, depth=12, heads=12)
     ids = prompts_of(lens, count, LENGTH)
     print(
@@ -41,19 +41,21 @@ def main() -> None:
         "mean | most | brute force a token, extrapolated |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    for depth in depths:
+    for depth in map(int, depths.split(",")):
         cut = Slice(sites=(f"block.{depth - 1}",)).on(lens)
         target = cut.run(ids)
         start = time.perf_counter()
-        table_of(cut, progress=told)
+        table_of(cut, progress=report_progress)
         built = time.perf_counter() - start
         start = time.perf_counter()
         busy = time.process_time()
-        found = exact(cut, list(target), Search())
+        inversions = exact(cut, list(target), Search())
         spent = (time.perf_counter() - start) / ids.numel()
         busy = (time.process_time() - busy) / ids.numel()
-        tried = [n for one in found for n in one.evaluations]
-        right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
+        tried = [n for inversion in inversions for n in inversion.evaluations]
+        right = float(
+            (torch.tensor([inversion.tokens for inversion in inversions]) == ids).float().mean()
+        )
         print(
             f"| {vocabulary} | {depth} | {built:.1f} s | {spent:.2f} s | {busy:.2f} | {right:.2f} "
             f"| {sum(tried) / len(tried):.0f} | {max(tried)} | {built / 4:.1f} s |",

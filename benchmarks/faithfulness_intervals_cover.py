@@ -42,15 +42,15 @@ def numbers(lens: Lens, text: str) -> np.ndarray:
         "substitute": "mean",
     }
     task = read_task(lens, VERBS["attribute"].given((lens, text[:begins]), options))
-    found = METHODS["gradient-x-input"]().explain(task)
-    own, null = measured_orders(task, found, list(range(PREDICTIONS)))
-    values = np.array([order.areas for order in own])
+    explanation = METHODS["gradient-x-input"]().explain(task)
+    orders, null = measured_orders(task, explanation, list(range(PREDICTIONS)))
+    values = np.array([order.areas for order in orders])
     random = np.array([[order.areas[0] for order in orders] for orders in null]).mean(1)
     return np.column_stack([values, random - values[:, 0]])
 
 
 def covered(draws: list[np.ndarray], truth: np.ndarray) -> list[float]:
-    """Of draws [8, 3] how often each number's interval holds the truth [3]."""
+    """Return how often the interval of each number, over draws [8, 3], holds the truth [3]."""
     hits = []
     for draw in draws:
         spans = [over_predictions(column) for column in draw.T]
@@ -67,38 +67,40 @@ def main(texts: int) -> None:
         .read_text()
         .split("<|endoftext|>")
     )
-    every = []
+    all_texts = []
     for story in stories:
         if len(story) >= 2 * LONGEST:
-            every.append(numbers(lens, story.strip()))
-            print(f"{len(every)} of {texts} texts", file=sys.stderr, flush=True)
-        if len(every) == texts:
+            all_texts.append(numbers(lens, story.strip()))
+            print(f"{len(all_texts)} of {texts} texts", file=sys.stderr, flush=True)
+        if len(all_texts) == texts:
             break
     random = np.random.default_rng(0)
     spaced = np.unique(np.linspace(0, PREDICTIONS - 1, EIGHT).round().astype(int))
     rows = {
         "eight after another": [
-            (one[k : k + EIGHT], one)
-            for one in every
+            (text_numbers[k : k + EIGHT], text_numbers)
+            for text_numbers in all_texts
             for k in range(0, PREDICTIONS - EIGHT + 1, EIGHT)
         ],
         "eight evenly spaced": [
-            (one[(spaced + k) % PREDICTIONS], one)
-            for one in every
+            (text_numbers[(spaced + k) % PREDICTIONS], text_numbers)
+            for text_numbers in all_texts
             for k in range(PREDICTIONS // EIGHT)
         ],
         "eight of all texts": [
             (
-                np.concatenate(every)[random.permutation(PREDICTIONS * texts)[:EIGHT]],
-                np.concatenate(every),
+                np.concatenate(all_texts)[random.permutation(PREDICTIONS * texts)[:EIGHT]],
+                np.concatenate(all_texts),
             )
             for _ in range(400)
         ],
     }
     print("| predictions | draws | " + " | ".join(NAMES) + " |\n" + "|---" * (len(NAMES) + 2) + "|")
     for name, pairs in rows.items():
-        found = np.mean([covered([draw], whole.mean(0)) for draw, whole in pairs], axis=0)
-        print(f"| {name} | {len(pairs)} | " + " | ".join(f"{value:.2f}" for value in found) + " |")
+        coverage = np.mean([covered([draw], truth.mean(0)) for draw, truth in pairs], axis=0)
+        print(
+            f"| {name} | {len(pairs)} | " + " | ".join(f"{value:.2f}" for value in coverage) + " |"
+        )
 
 
 if __name__ == "__main__":

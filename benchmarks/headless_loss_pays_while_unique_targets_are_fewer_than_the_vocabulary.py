@@ -57,15 +57,15 @@ def main() -> None:
             heaviest = work if fits else product
             repeats = 25 if heaviest < 2 else 3 if heaviest < 60 else 1
             seconds = medians(names, rows, vocabulary, options.width, repeats, device, dtype)
-            own, sparse, dense = (seconds[name] for name in names[:3])
+            headless, sparse, dense = (seconds[name] for name in names[:3])
             cell = f"V = {vocabulary:,}, K = {rows:,}"
-            if own > 1.05 * dense:
+            if headless > 1.05 * dense:
                 dense_wins.append(cell)
-            times = " | ".join(f"{1000 * each:.1f}" for each in (own, sparse, dense))
+            times = " | ".join(f"{1000 * value:.1f}" for value in (headless, sparse, dense))
             if not fits:
                 print(
                     f"| {vocabulary:,} | {rows:,} | {unique:,} | {times} | {work:,.0f} GFLOP | | "
-                    f"| {dense / own:.2f} |",
+                    f"| {dense / headless:.2f} |",
                     flush=True,
                 )
                 continue
@@ -75,7 +75,9 @@ def main() -> None:
                 unique_loses.append(cell)
             if dense > best:
                 dense_loses.append(cell)
-            ratios = " | ".join(f"{each:.2f}" for each in (best / own, best / sparse, dense / own))
+            ratios = " | ".join(
+                f"{value:.2f}" for value in (best / headless, best / sparse, dense / headless)
+            )
             print(
                 f"| {vocabulary:,} | {rows:,} | {unique:,} | {times} | {1000 * best:.1f} | "
                 f"{ratios} |",

@@ -76,13 +76,13 @@ def measure(form: str, vocabulary: int, batch: int, repeats: int) -> dict:
     step(1)  # makes gradients and moments, which every form has alike
     if gpu:
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated() / 2**20
+        memory_before = torch.cuda.memory_allocated() / 2**20
     else:
         Path("/proc/self/clear_refs").write_text("5")
-        before = _status("VmRSS") / 1024
+        memory_before = _status("VmRSS") / 1024
     seconds = statistics.median(step(batch) for _ in range(repeats))
-    after = torch.cuda.max_memory_allocated() / 2**20 if gpu else _status("VmHWM") / 1024
-    return {"ms": 1000 * seconds, "peak": after - before}
+    memory_after = torch.cuda.max_memory_allocated() / 2**20 if gpu else _status("VmHWM") / 1024
+    return {"ms": 1000 * seconds, "peak": memory_after - memory_before}
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def main() -> None:
     cells = [(vocabulary, max(options.batches)) for vocabulary in options.vocabularies]
     cells += [(50_000, batch) for batch in options.batches if (50_000, batch) not in cells]
     for vocabulary, batch in cells:
-        found = []
+        measurements = []
         for form in FORMS:
             command = [
                 sys.executable,
@@ -123,10 +123,16 @@ def main() -> None:
             done = subprocess.run(
                 command, capture_output=True, text=True, env=os.environ, check=True
             )
-            found.append(json.loads(done.stdout))
-        own = found[0]
-        numbers = " | ".join(f"{each['ms']:.0f}, {each['peak']:.0f}" for each in found)
-        ratios = [f"{each[key] / own[key]:.2f} x" for key in ("ms", "peak") for each in found[1:]]
+            measurements.append(json.loads(done.stdout))
+        headless = measurements[0]
+        numbers = " | ".join(
+            f"{measurement['ms']:.0f}, {measurement['peak']:.0f}" for measurement in measurements
+        )
+        ratios = [
+            f"{measurement[key] / headless[key]:.2f} x"
+            for key in ("ms", "peak")
+            for measurement in measurements[1:]
+        ]
         print(f"| {vocabulary:,} | {batch} | {numbers} | {' | '.join(ratios)} |", flush=True)
 
 

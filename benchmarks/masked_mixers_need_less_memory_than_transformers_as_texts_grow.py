@@ -48,10 +48,10 @@ def measure(kind: str, context: int, width: int, blocks: int) -> dict:
     model(inputs_embeds=torch.randn(1, 8, width)).last_hidden_state.sum().backward()
     embeds = torch.randn(1, context, width)
     Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS") / 1024
+    memory_before = _status("VmRSS") / 1024
     start = time.process_time()
     model(inputs_embeds=embeds).last_hidden_state.square().mean().backward()
-    return {"seconds": time.process_time() - start, "peak": _status("VmHWM") / 1024 - before}
+    return {"seconds": time.process_time() - start, "peak": _status("VmHWM") / 1024 - memory_before}
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|")
     for context in options.contexts:
-        found = []
+        measurements = []
         for kind in KINDS:
             command = [
                 sys.executable,
@@ -90,9 +90,15 @@ def main() -> None:
                 check=True,
                 env=os.environ,
             )
-            found.append(json.loads(done.stdout))
-        cells = " | ".join(f"{each['peak']:.0f}, {each['seconds']:.2f}" for each in found)
-        ratios = " | ".join(f"{each['peak'] / found[0]['peak']:.2f} x" for each in found[1:])
+            measurements.append(json.loads(done.stdout))
+        cells = " | ".join(
+            f"{measurement['peak']:.0f}, {measurement['seconds']:.2f}"
+            for measurement in measurements
+        )
+        ratios = " | ".join(
+            f"{measurement['peak'] / measurements[0]['peak']:.2f} x"
+            for measurement in measurements[1:]
+        )
         print(f"| {context:,} | {cells} | {ratios} |", flush=True)
 
 

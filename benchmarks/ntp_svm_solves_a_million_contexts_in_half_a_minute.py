@@ -40,18 +40,18 @@ def main() -> None:
         data = make()
         started = time.perf_counter()
         cpu = time.process_time()
-        found = svm(data, gap=gap)
+        solution = svm(data, gap=gap)
         records.append(
             {
                 "case": case,
                 "V": data.vocabulary,
                 "contexts": data.contexts,
-                "supports": found.distinct.contexts,
+                "supports": solution.distinct.contexts,
                 "s": time.perf_counter() - started,
                 "CPU s": time.process_time() - cpu,
-                "certified gap": found.gap,
-                "iterations": found.iterations,
-                "rank": found.rank,
+                "certified gap": solution.gap,
+                "iterations": solution.iterations,
+                "rank": solution.rank,
                 "load": os.getloadavg()[0],
             }
         )

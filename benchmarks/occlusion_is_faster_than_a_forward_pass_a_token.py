@@ -57,7 +57,7 @@ def models(names: list[str]) -> list[Lens]:
         n_layer=6,
         n_head=4,
     )
-    found = [
+    lenses = [
         Lens(GPT2LMHeadModel(config).eval(), name="random GPT-2, 6 × 256"),
         Lens.load("gpt-vanilla"),
     ]
@@ -65,8 +65,8 @@ def models(names: list[str]) -> list[Lens]:
         os.environ.get("HEADSCAN_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets")
     )
     if (assets / "models" / "stories260K").is_dir():
-        found.append(Lens.load(str(assets / "models" / "stories260K")))
-    return found
+        lenses.append(Lens.load(str(assets / "models" / "stories260K")))
+    return lenses
 
 
 def headscan_occlusion(lens, ids):
@@ -76,20 +76,20 @@ def headscan_occlusion(lens, ids):
     target = AttributionTarget("logit", (TargetStep(length - 1, TOKEN),))
     units = [Unit((i,), "") for i in range(length)]
     game = Coalitions(Engine(lens), embeds, units, target, substitute, plan(lens, length, 1))
-    whole = target.value(game.original[None])[0, 0]
-    return whole - torch.from_numpy(game.values(game.without_each())[:, 0])
+    reference = target.value(game.original[None])[0, 0]
+    return reference - torch.from_numpy(game.values(game.without_each())[:, 0])
 
 
 @torch.no_grad()
 def loop(lens, ids):
     embeds = lens.input_embeddings[ids].detach()
     substitute = lens.input_embeddings[SUBSTITUTE].detach()
-    whole = lens.model(inputs_embeds=embeds[None]).logits[0, -1, TOKEN]
+    reference = lens.model(inputs_embeds=embeds[None]).logits[0, -1, TOKEN]
     scores = []
     for i in range(len(embeds)):
         changed = embeds.clone()
         changed[i] = substitute
-        scores.append(whole - lens.model(inputs_embeds=changed[None]).logits[0, -1, TOKEN])
+        scores.append(reference - lens.model(inputs_embeds=changed[None]).logits[0, -1, TOKEN])
     return torch.stack(scores)
 
 
@@ -103,13 +103,13 @@ def captum_ablation(lens, ids):
     embeds = lens.input_embeddings[ids].detach()
     substitute = lens.input_embeddings[SUBSTITUTE].detach()
     mask = torch.arange(len(embeds))[None, :, None].expand(1, -1, embeds.shape[1])
-    found = FeatureAblation(forward).attribute(
+    result = FeatureAblation(forward).attribute(
         embeds[None],
         baselines=substitute.expand_as(embeds)[None],
         feature_mask=mask,
         perturbations_per_eval=64,
     )
-    return found[0, :, 0]
+    return result[0, :, 0]
 
 
 def inseq_occlusion(lens, ids):
@@ -118,35 +118,39 @@ def inseq_occlusion(lens, ids):
     if "_inseq" not in lens.__dict__:
         from tokenizers import Tokenizer, models, pre_tokenizers
 
-        words = Tokenizer(
+        word_level = Tokenizer(
             models.WordLevel({f"w{i}": i for i in range(lens.vocabulary_size)}, unk_token="w0")
         )
-        words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        word_level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=words, unk_token="w0", pad_token="w2", bos_token="w1", eos_token="w2"
+            tokenizer_object=word_level,
+            unk_token="w0",
+            pad_token="w2",
+            bos_token="w1",
+            eos_token="w2",
         )
         lens.__dict__["_inseq"] = inseq.load_model(lens.model, "occlusion", tokenizer=tokenizer)
     text = " ".join(f"w{i}" for i in ids.tolist())
-    found = lens.__dict__["_inseq"].attribute(
+    result = lens.__dict__["_inseq"].attribute(
         text,
         generated_texts=f"{text} w{TOKEN}",
         skip_special_tokens=True,
         show_progress=False,
         attributed_fn="logit",
     )
-    return found.sequence_attributions[0].target_attributions.flatten()[: len(ids)]
+    return result.sequence_attributions[0].target_attributions.flatten()[: len(ids)]
 
 
 def ways():
-    found = {"headscan": headscan_occlusion, "loop": loop}
+    methods = {"headscan": headscan_occlusion, "loop": loop}
     for name, way in (("captum.attr", captum_ablation), ("inseq", inseq_occlusion)):
         try:
             __import__(name)
         except Exception as error:  # a peer that is broken is as good as absent
             print(f"{name.split('.')[0]} is not compared: {str(error).splitlines()[0]}.\n")
             continue
-        found[name.split(".")[0]] = way
-    return found
+        methods[name.split(".")[0]] = way
+    return methods
 
 
 def products(way, lens, ids) -> int:
@@ -160,10 +164,10 @@ def main() -> None:
     if sys.argv[1:] == ["--memory"]:
         show(memory(models([])[0]))
         return
-    found = ways()
+    methods = ways()
     rows = []
     for lens in models(sys.argv[1:]):
-        for way in found.values():
+        for way in methods.values():
             way(lens, torch.arange(3, 19))
         for length in (64, 256):
             if lens.context_length is not None and length > lens.context_length:
@@ -171,10 +175,10 @@ def main() -> None:
             ids = torch.randint(
                 3, lens.vocabulary_size, (length,), generator=torch.Generator().manual_seed(length)
             )
-            best = dict.fromkeys(found, float("inf"))
+            best = dict.fromkeys(methods, float("inf"))
             scores = {}
             for _ in range(3 if length == 64 else 1):
-                for name, way in found.items():
+                for name, way in methods.items():
                     # inseq runs the token that is explained, too.
                     most = (lens.context_length or 1024) - 1 if name == "inseq" else length
                     start = time.process_time()
@@ -194,7 +198,7 @@ def main() -> None:
                 | {"products of the loop ×": f"{gain:.1f}", "scores apart by": f"{apart:.0e}"}
             )
     show(rows)
-    peers = ", ".join(f"{name} {version(name)}" for name in found if name in ("captum", "inseq"))
+    peers = ", ".join(f"{name} {version(name)}" for name in methods if name in ("captum", "inseq"))
     print(
         "\nProcessor seconds of one thread, the same prompt and substitute; '×': how many times "
         "headscan's time a peer takes "
@@ -230,7 +234,7 @@ def memory(lens: Lens) -> list[dict[str, object]]:
     """32 spans of a prompt are occluded: memory, not time, is asked."""
     rows: list[dict[str, object]] = []
     headscan_occlusion(lens, torch.arange(3, 19))  # libraries are loaded, buffers of kernels made
-    before = high_water()
+    memory_before = high_water()
     for length in (256, 512, 1024):
         if lens.context_length is not None and length > lens.context_length:
             continue
@@ -251,7 +255,7 @@ def memory(lens: Lens) -> list[dict[str, object]]:
             {
                 "tokens": length,
                 "rows a batch": planned.rows,
-                "growth, MiB": f"{(peak - before) / 1024:+.0f}",
+                "growth, MiB": f"{(peak - memory_before) / 1024:+.0f}",
             }
         )
     return rows

@@ -59,8 +59,9 @@ UNTIMED = frozenset(
 """Scripts whose numbers no clock decides."""
 HEAD = """# Benchmarks
 
-Written by `make bench`. Each section is one script of `benchmarks/`, titled by its claim; its ratios are measured in one
-run, so a busy machine slows both sides. Times are seconds of wall clock unless said otherwise.
+Written by `make bench`. Each section is one script of `benchmarks/`, titled by its claim; its
+ratios are measured in one run, so a busy machine slows both sides. Times are seconds of wall clock
+unless said otherwise.
 """
 
 
@@ -70,9 +71,9 @@ class Failed(Exception):
 
 def scripts() -> dict[str, Path]:
     """Every benchmark by its name."""
-    found = sorted(HERE.glob("*.py"))
+    paths = sorted(HERE.glob("*.py"))
     return {
-        path.stem: path for path in found if path.stem != "run" and not path.stem.startswith("_")
+        path.stem: path for path in paths if path.stem != "run" and not path.stem.startswith("_")
     }
 
 
@@ -88,20 +89,21 @@ def title(script: Path) -> str:
 def processor() -> str:
     """Its name and number of cores."""
     information = Path("/proc/cpuinfo")
-    found = (
+    match = (
         re.search(r"model name\s*:\s*(.+)", information.read_text())
         if information.exists()
         else None
     )
-    return f"{found.group(1) if found else platform.processor()}, {os.cpu_count()} cores"
+    return f"{match.group(1) if match else platform.processor()}, {os.cpu_count()} cores"
 
 
 def sections() -> dict[str, str]:
     """The page's sections by script name, as they stand."""
     if not PAGE.exists():
         return {}
-    found = re.split(r"<!-- (\w+) -->\n", PAGE.read_text())[1:]
-    return dict(zip(found[::2], (text.strip() for text in found[1::2]), strict=True))
+    parts = re.split(r"<!-- (\w+) -->\n", PAGE.read_text())[1:]
+    texts = [text.strip() for text in parts[1::2]]
+    return dict(zip(parts[::2], texts, strict=True))
 
 
 def measured(script: Path) -> str:
@@ -132,28 +134,32 @@ def measured(script: Path) -> str:
 def series(names: Sequence[str], run: Run) -> None:
     """Run the scripts named, or all, and write each one's section as soon as it is measured."""
     known = scripts()
-    if unknown := sorted(set(names) - set(known)):
+    unknown = sorted(set(names) - set(known))
+    if unknown:
         raise BadInput(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(known)}.")
-    wanted = sorted(
-        (name for name in known if name in (names or known.keys() - HOURS)),
-        key=lambda name: name not in UNTIMED,
-    )
+    # What takes hours is measured only where it is named; what no clock decides comes first.
+    selected = [name for name in known if name in (names or known.keys() - HOURS)]
+    selected.sort(key=lambda name: name not in UNTIMED)
     run.identify("the benchmarks", list(names))
     run.identify("the processor", processor())
     failed = []
-    for done, name in enumerate(wanted):
-        run.progress(f"measuring · {name}", done, len(wanted), "benchmarks")
+    for done, name in enumerate(selected):
+        run.progress(f"measuring · {name}", done, len(selected), "benchmarks")
         code = hashlib.sha256(known[name].read_bytes()).hexdigest()
         try:
             section = run.unit(f"{name}-{code[:12]}", str, partial(measured, known[name]))
         except Failed:
             failed.append(name)
             continue
-        kept = sections()
+        page_sections = sections()
         if section:
-            _, mark, note = kept.get(name, "").partition(BY_HAND)
-            kept[name] = f"{section}\n\n{mark}{note}".strip()
-        parts = [f"<!-- {one} -->\n{text}" for one, text in sorted(kept.items()) if one in known]
+            _, mark, note = page_sections.get(name, "").partition(BY_HAND)
+            page_sections[name] = f"{section}\n\n{mark}{note}".strip()
+        parts = [
+            f"<!-- {name} -->\n{text}"
+            for name, text in sorted(page_sections.items())
+            if name in known
+        ]
         write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
     if failed:
         raise BadInput(
@@ -179,14 +185,18 @@ def main() -> None:
     parser.add_argument(
         "--resume", action="store_true", help="go on with a series that was stopped"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         with progress_bar() as progress:
             command = shlex.join(["python", *sys.argv])
             with Run(
-                "benchmarks", out=given.out, resume=given.resume, progress=progress, command=command
+                "benchmarks",
+                out=arguments.out,
+                resume=arguments.resume,
+                progress=progress,
+                command=command,
             ) as run:
-                series(given.names, run)
+                series(arguments.names, run)
     except BadInput as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         sys.exit(2)

@@ -102,14 +102,14 @@ def obvious(lens: Lens, work: list[Batch], *, both: bool = False) -> None:
     """
     from sklearn.metrics.pairwise import cosine_similarity
 
-    kept: list[list[np.ndarray]] = []
+    states_by_layer: list[list[np.ndarray]] = []
     with torch.inference_mode():
         for batch in work:
             states = lens.model(
                 input_ids=torch.from_numpy(batch.ids), output_hidden_states=True
             ).hidden_states
-            kept.append([state.numpy() for state in states])
-    for layer in zip(*kept, strict=True):
+            states_by_layer.append([state.numpy() for state in states])
+    for layer in zip(*states_by_layer, strict=True):
         states = np.concatenate(layer)
         for rows in (states, states[:, 1:]) if both else (states,):
             x = rows.reshape(-1, rows.shape[-1])
@@ -200,10 +200,10 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|")
     for threads in (1, 2):
-        found = child("alternate", options.tokens, threads)
+        times = child("alternate", options.tokens, threads)
         print(
-            f"| {threads} | {options.tokens:,} | {found['bare_s']:.1f} s | {found['scan_s']:.1f} "
-            f"s | {found['median_ratio']:.3f} | {found['total_ratio']:.3f} | 1.12 |"
+            f"| {threads} | {options.tokens:,} | {times['bare_s']:.1f} s | {times['scan_s']:.1f} "
+            f"s | {times['median_ratio']:.3f} | {times['total_ratio']:.3f} | 1.12 |"
         )
     memory = {way: child(way, options.tokens, 1) for way in ("bare", "scan")}
     ratio = memory["scan"]["peak_mib"] / memory["bare"]["peak_mib"]
@@ -224,8 +224,14 @@ def main() -> None:
     }
     for way, name in names.items():
         ratio = small[way]["seconds"] / small["scan"]["seconds"]
-        own = [small[one]["seconds"] - small["bare"]["seconds"] for one in (way, "scan")]
-        beyond = "" if way == "bare" else f"{own[0]:.1f} s, {own[0] / own[1]:.1f} times"
+        overheads = [
+            small[variant]["seconds"] - small["bare"]["seconds"] for variant in (way, "scan")
+        ]
+        beyond = (
+            ""
+            if way == "bare"
+            else f"{overheads[0]:.1f} s, {overheads[0] / overheads[1]:.1f} times"
+        )
         print(
             f"| {name} | {small[way]['seconds']:.1f} s | {small[way]['peak_mib']:.0f} MiB | "
             f"{ratio:.1f} | {beyond} |"

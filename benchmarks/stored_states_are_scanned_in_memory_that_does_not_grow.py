@@ -43,16 +43,16 @@ def take_turns(path: Path) -> dict[str, float]:
     moment = torch.zeros(source.width("vectors"), source.width("vectors"), dtype=torch.float64)
     spent = {"read": 0.0, "product": 0.0, "scan": 0.0}
 
-    def timed(what: str, start: float) -> None:
-        spent[what] += time.process_time() - start
+    def timed(stage: str, start: float) -> None:
+        spent[stage] += time.process_time() - start
 
     for batch in source.batches():
         clock = time.process_time()
-        held = dict[str, torch.Tensor]()
-        source.visit(batch, ("vectors",), held.__setitem__)
+        states_of_batch = dict[str, torch.Tensor]()
+        source.visit(batch, ("vectors",), states_of_batch.__setitem__)
         timed("read", clock)
         clock = time.process_time()
-        rows = held["vectors"].flatten(0, 1).double()
+        rows = states_of_batch["vectors"].flatten(0, 1).double()
         moment += rows.T @ rows
         timed("product", clock)
         clock = time.process_time()
@@ -90,7 +90,7 @@ def main() -> None:
         path = Path(folder) / "states.npy"
         write(path, options.rows, options.width)
         spent = take_turns(path)
-        more = {tokens: peak(path, tokens) for tokens in (options.rows // 4, options.rows)}
+        peaks = {tokens: peak(path, tokens) for tokens in (options.rows // 4, options.rows)}
     bare = spent["read"] + spent["product"]
     print("| what | CPU seconds | vectors a second |")
     print("|---|---|---|")
@@ -101,9 +101,11 @@ def main() -> None:
         f"Read and product in float64 are **{bare / spent['scan']:.0%}** of the scan (goal 80 %). "
         f"Width {options.width}."
     )
-    said = ", ".join(f"{megabytes:.0f} MB for {tokens:,}" for tokens, megabytes in more.items())
+    peak_text = ", ".join(
+        f"{megabytes:.0f} MB for {tokens:,}" for tokens, megabytes in peaks.items()
+    )
     print(
-        f"Memory beyond that of 4,096 vectors: {said} (the larger file has "
+        f"Memory beyond that of 4,096 vectors: {peak_text} (the larger file has "
         f"{options.rows * options.width * 4 / 1e6:,.0f} MB)."
     )
 

@@ -31,28 +31,30 @@ REAL = Path(os.environ.get("HEADSCAN_REAL", "~/.cache/headscan/real")).expanduse
 def main(folder: str, number: int) -> None:
     torch.set_num_threads(1)
     opened = open_weights(folder)
-    chosen = [one for one in opened.matrices if min(one.shape) >= 50 and max(one.shape) <= 15_000][
-        :number
-    ]
+    matrices = [
+        matrix
+        for matrix in opened.matrices
+        if min(matrix.shape) >= 50 and max(matrix.shape) <= 15_000
+    ][:number]
     begun = time.process_time()
-    mine = {one.name: power_law(one.measure(), draws=0) for one in chosen}
+    mine = {matrix.name: power_law(matrix.measure(), draws=0) for matrix in matrices}
     fits = time.process_time() - begun
     begun = time.process_time()
-    for one in chosen:
-        measured(one, 0)
-    whole = time.process_time() - begun
+    for matrix in matrices:
+        measured(matrix, 0)
+    own_seconds = time.process_time() - begun
     import weightwatcher
 
     logging.disable(logging.CRITICAL)
     layers = nn.ModuleDict()
-    for one in chosen:
-        layer = nn.Linear(one.shape[1], one.shape[0], bias=False)
-        layer.weight.data = opened.tensors[one.name][1][:].float()
-        layers[one.name.replace(".", "/")] = layer
+    for matrix in matrices:
+        layer = nn.Linear(matrix.shape[1], matrix.shape[0], bias=False)
+        layer.weight.data = opened.tensors[matrix.name][1][:].float()
+        layers[matrix.name.replace(".", "/")] = layer
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         begun = time.process_time()
         details = weightwatcher.WeightWatcher(model=layers).analyze()
-        theirs = time.process_time() - begun
+        their_seconds = time.process_time() - begun
     alphas = {
         str(name).replace("/", "."): alpha
         for name, alpha in zip(details.longname, details.alpha, strict=True)
@@ -67,8 +69,8 @@ def main(folder: str, number: int) -> None:
         "WeightWatcher |\n|---|---|---|---|---|"
     )
     print(
-        f"| {len(apart)} of {len(chosen)} | {max(apart.values()):.1e} | {fits:.1f} s | "
-        f"{whole:.1f} s | {theirs:.1f} s |"
+        f"| {len(apart)} of {len(matrices)} | {max(apart.values()):.1e} | {fits:.1f} s | "
+        f"{own_seconds:.1f} s | {their_seconds:.1f} s |"
     )
     print("beyond 1e-3:", [name for name, value in apart.items() if value > 1e-3])
 

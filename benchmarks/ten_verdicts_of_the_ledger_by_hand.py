@@ -45,11 +45,16 @@ def same_less_other(states: np.ndarray, follows: np.ndarray) -> float:
 
 def three_dimensions(rows: np.ndarray) -> float:
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    each = [off_diagonal_mean(np.outer(column, column)) for column in unit.T]
-    return float(np.sort(each)[-3:].sum() / np.sum(each))
+    contributions = [off_diagonal_mean(np.outer(column, column)) for column in unit.T]
+    return float(np.sort(contributions)[-3:].sum() / np.sum(contributions))
 
 
 @torch.no_grad()
+def entropy(probabilities: list[float]) -> float:
+    """Return the entropy of a distribution in nats."""
+    return -sum(p * math.log(p) for p in probabilities if p > 0)
+
+
 def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     """(claim and number, value, whether the claim is supported) of ten claims."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -64,15 +69,15 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     table = model.get_input_embeddings().weight.double().numpy()
     head = model.get_output_embeddings().weight.double().numpy()
     rng = np.random.default_rng(0)
-    found = []
+    verdicts = []
 
     cone = off_diagonal_mean(cosines(last))
-    found.append(("203 average cosine, at least .2", cone, cone >= 0.2))
+    verdicts.append(("203 average cosine, at least .2", cone, cone >= 0.2))
     ratio = first_share(last) / first_share(rng.standard_normal(last.shape))
-    found.append(("204 first direction over a Gaussian cloud's, at least 2", ratio, ratio >= 2))
+    verdicts.append(("204 first direction over a Gaussian cloud's, at least 2", ratio, ratio >= 2))
     pushed = float(((head @ last.T < 0).mean(1) > 0.5).mean())
     drawn = float(((rng.standard_normal(head.shape) @ last.T < 0).mean(1) > 0.5).mean())
-    found.append(
+    verdicts.append(
         (
             "206 words pushed away, at least .5, less a random head's above .1",
             pushed,
@@ -80,12 +85,16 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
         )
     )
     rows = rng.choice(len(table), min(512, len(table)), replace=False)
-    back = float(((table[rows] @ np.linalg.pinv(table)).argmax(1) == rows).mean())
-    found.append(("7 tokens that the pseudo-inverse takes back, at least .99", back, back >= 0.99))
+    recovered = float(((table[rows] @ np.linalg.pinv(table)).argmax(1) == rows).mean())
+    verdicts.append(
+        ("7 tokens that the pseudo-inverse takes back, at least .99", recovered, recovered >= 0.99)
+    )
     lost = 1 - np.linalg.matrix_rank(table) / len(table)
-    found.append(("15 share of R^V that the table takes to zero, at least .01", lost, lost >= 0.01))
+    verdicts.append(
+        ("15 share of R^V that the table takes to zero, at least .01", lost, lost >= 0.01)
+    )
     common = float(1 - np.bincount(ids.flatten().numpy()).max() / ids.numel())
-    found.append(
+    verdicts.append(
         (
             "216 positions where the commonest token is not to be predicted, at least .85",
             common,
@@ -103,7 +112,7 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     )
     close = same_less_other(last, follows)
     chance = same_less_other(drawn_states, follows)
-    found.append(
+    verdicts.append(
         (
             "304 cosine where one token follows less others, at least .1, random weights below",
             close,
@@ -113,7 +122,7 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     turn = np.linalg.qr(rng.standard_normal((middle.shape[1],) * 2))[0]
     three = three_dimensions(middle)
     turned = three_dimensions(middle @ turn)
-    found.append(
+    verdicts.append(
         (
             "305 share of the cosine from three dimensions, at least .5, rotated below",
             three,
@@ -121,30 +130,33 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
         )
     )
     # 403: supports of three tokens have at most log 3 of entropy; printed: 1.6597.
-    most = max(
-        -sum(p * math.log(p) for p in (a, b, 1 - a - b) if p > 0)
-        for a, b in itertools.product(np.arange(0.01, 0.5, 0.01), repeat=2)
-    )
-    found.append(("403 most entropy of three tokens, 1.6597 printed", most, most >= 1.6597))
+    grid = itertools.product(np.arange(0.01, 0.5, 0.01), repeat=2)
+    most = max(entropy([a, b, 1 - a - b]) for a, b in grid)
+    verdicts.append(("403 most entropy of three tokens, 1.6597 printed", most, most >= 1.6597))
     # 401 at V = 6, k = 2: centred 0/1 supports of all pairs, words and contexts by the symmetric
     # factors of their matrix.
-    supports = np.array(
-        [[float(v in pair) for v in range(6)] for pair in itertools.combinations(range(6), 2)]
-    )
+    supports = np.zeros((15, 6))
+    for row, pair in enumerate(itertools.combinations(range(6), 2)):
+        supports[row, list(pair)] = 1
     centred = supports - supports.mean(1, keepdims=True)
     left, sizes, right = np.linalg.svd(centred, full_matrices=False)
     contexts = left * np.sqrt(sizes)
-    words = right.T * np.sqrt(sizes)
-    inside = float(contexts[0] @ words[0] / np.linalg.norm(contexts[0]) / np.linalg.norm(words[0]))
+    word_vectors = right.T * np.sqrt(sizes)
+    inside = float(
+        contexts[0]
+        @ word_vectors[0]
+        / np.linalg.norm(contexts[0])
+        / np.linalg.norm(word_vectors[0])
+    )
     printed = math.sqrt(5 / (2 * 4))
-    found.append(
+    verdicts.append(
         (
             f"401 cosine inside a support, {printed:.4f} printed",
             inside,
             abs(inside - printed) < 1e-6,
         )
     )
-    return found
+    return verdicts
 
 
 def main() -> None:
@@ -155,10 +167,10 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("text", type=Path)
     options = parser.parse_args()
-    for words, value, holds in measured(
+    for claim, value, holds in measured(
         options.model, options.text.read_text(encoding="utf-8")[:20000]
     ):
-        print(f"{words}: {value:.4g}, {'supported' if holds else 'refuted or confounded'}")
+        print(f"{claim}: {value:.4g}, {'supported' if holds else 'refuted or confounded'}")
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ Condition = tuple[str, int]
 def codes(result: Any) -> list[str]:
     """The alarms of the last source, in the order of the page."""
     return [
-        one.code
-        for one in result.findings
-        if not one.known and one.model == result.examinations[-1].model
+        finding.code
+        for finding in result.findings
+        if not finding.known and finding.model == result.examinations[-1].model
     ]
 
 
@@ -63,30 +63,31 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--doses", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     conditions = [
-        (run.rpartition(":")[0], int(run.rpartition(":")[2])) for run in given.runs.split(",")
+        (run.rpartition(":")[0], int(run.rpartition(":")[2])) for run in arguments.runs.split(",")
     ]
-    found: dict[tuple[str, str], dict[Condition, list[str]]] = {}
-    models = {title_of(name): Lens.load(name) for name in given.models.split(",")}
+    alarms_by_fault: dict[tuple[str, str], dict[Condition, list[str]]] = {}
+    models = {title_of(name): Lens.load(name) for name in arguments.models.split(",")}
     for condition in conditions:
         for title, healthy in models.items():
-            for fault in (fault for fault in EXPECTED if applies(fault, healthy)):
-                work = partial(row, fault, healthy, condition, given.tokens)
-                alarms = kept(f"{title} {fault} {label(condition)} {given.tokens}", work)["alarms"]
-                found.setdefault((title, fault), {})[condition] = alarms
+            for fault in EXPECTED:
+                if not applies(fault, healthy):
+                    continue
+                work = partial(row, fault, healthy, condition, arguments.tokens)
+                key = f"{title} {fault} {label(condition)} {arguments.tokens}"
+                alarms = kept(key, work)["alarms"]
+                alarms_by_fault.setdefault((title, fault), {})[condition] = alarms
                 print(title, fault, condition, alarms, file=sys.stderr, flush=True)
     doses = []
     for title, healthy in models.items():
-        for fault, (code, strengths) in DOSES.items() if given.doses else ():
+        for fault, (code, strengths) in DOSES.items() if arguments.doses else ():
             for dose in strengths:
                 result = examined(
-                    sick(healthy, FAULTS[fault], fault, dose), conditions[0], given.tokens
+                    sick(healthy, FAULTS[fault], fault, dose), conditions[0], arguments.tokens
                 )
-                value = next(
-                    (one.value for one in result.examinations[0].observations if one.code == code),
-                    None,
-                )
+                observations = result.examinations[0].observations
+                values = [item.value for item in observations if item.code == code]
                 named = "yes" if code in codes(result) else "no"
                 doses.append(
                     {
@@ -94,21 +95,19 @@ def main() -> None:
                         "fault": fault,
                         "dose": dose,
                         "code": code,
-                        "value": value,
+                        "value": values[0] if values else None,
                         "named": named,
                     }
                 )
-    show(
-        [
-            {"model": model, "fault": fault, "expected": ", ".join(EXPECTED[fault]) or "no alarm"}
-            | {label(one): cell(EXPECTED[fault], alarms) for one, alarms in each.items()}
-            for (model, fault), each in sorted(
-                found.items(), key=lambda one: list(models).index(one[0][0])
-            )
-        ]
-    )
+    tested = [title for title in models if (title, "none") in alarms_by_fault]
+    rows = []
+    for title in tested:
+        for (model, fault), by_condition in alarms_by_fault.items():
+            if model == title:
+                rows.append(fault_row(model, fault, by_condition))
+    show(rows)
     print()
-    show([counted(model, found) for model in dict.fromkeys(model for model, _ in found)])
+    show([counted(title, alarms_by_fault) for title in tested])
     if doses:
         print()
         show(doses)
@@ -125,7 +124,7 @@ def label(condition: Condition) -> str:
 
 
 def applies(fault: str, lens: Lens) -> bool:
-    """Whether a model has what the fault is put into."""
+    """Tell whether a model has the part that the fault changes."""
     return fault not in OF_HEADS or lens.model.get_output_embeddings() is not None
 
 
@@ -155,35 +154,45 @@ def examined(source: Any, condition: Condition, tokens: int) -> Any:
 
 
 def cell(expected: Sequence[str], alarms: Sequence[str]) -> str:
-    missed = ["*missed*"] * (not set(expected) <= set(alarms))
-    return (
-        ", ".join([*missed, *(f"**{code}**" if code in expected else code for code in alarms)])
-        or "-"
-    )
+    entries = [f"**{code}**" if code in expected else code for code in alarms]
+    if not set(expected) <= set(alarms):
+        entries.insert(0, "*missed*")
+    return ", ".join(entries) or "-"
+
+
+def fault_row(
+    model: str, fault: str, by_condition: Mapping[Condition, list[str]]
+) -> dict[str, str]:
+    """Return the row of a fault: the codes that were named, by text and seed."""
+    expected = EXPECTED[fault]
+    row = {"model": model, "fault": fault, "expected": ", ".join(expected) or "no alarm"}
+    for condition, alarms in by_condition.items():
+        row[label(condition)] = cell(expected, alarms)
+    return row
 
 
 def counted(
-    model: str, found: Mapping[tuple[str, str], Mapping[Condition, list[str]]]
+    model: str, alarms_by_fault: Mapping[tuple[str, str], Mapping[Condition, list[str]]]
 ) -> dict[str, Any]:
-    """Of all texts and seeds: faults found, faults named first, alarms of the model without a
-    fault.
+    """Count over all texts and seeds: faults found, faults named first, alarms of the model without
+    a fault.
     """
-    ill = [
-        (EXPECTED[fault], alarms)
-        for (of, fault), each in found.items()
-        if of == model and fault != "none"
-        for alarms in each.values()
-    ]
-    plain = list(found[model, "none"].values())
-    raised = sorted({code for alarms in plain for code in alarms})
+    ill: list[tuple[Sequence[str], list[str]]] = []
+    for (fault_model, fault), by_condition in alarms_by_fault.items():
+        if fault_model == model and fault != "none":
+            ill += [(EXPECTED[fault], alarms) for alarms in by_condition.values()]
+    found_count = sum(set(expected) <= set(alarms) for expected, alarms in ill)
+    first_count = sum(alarms[:1] == list(expected) for expected, alarms in ill)
+    plain = list(alarms_by_fault[model, "none"].values())
+    raised = sorted(set().union(*plain))
+    false_alarms = f"{sum(map(bool, plain))} of {len(plain)}"
+    if raised:
+        false_alarms += f" ({', '.join(raised)})"
     return {
         "model": model,
-        "faults found": f"{sum(set(expected) <= set(alarms) for expected, alarms in ill)} of "
-        f"{len(ill)}",
-        "named first": f"{sum(alarms[:1] == list(expected) for expected, alarms in ill)} of "
-        f"{len(ill)}",
-        "healthy with an alarm": f"{sum(map(bool, plain))} of {len(plain)}"
-        + f" ({', '.join(raised)})" * bool(raised),
+        "faults found": f"{found_count} of {len(ill)}",
+        "named first": f"{first_count} of {len(ill)}",
+        "healthy with an alarm": false_alarms,
     }
 
 

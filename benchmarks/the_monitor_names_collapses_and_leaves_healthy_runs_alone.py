@@ -106,7 +106,7 @@ def trained(
     blocks = int(draw.choice([1, 2, 4]))
     rate = float(draw.choice([3e-4, 1e-3, 3e-3]))
     tied = bool(draw.integers(2))
-    every = int(draw.choice([5, 10, 15]))
+    interval = int(draw.choice([5, 10, 15]))
     ids, vocabulary = texts[kind]
     torch.manual_seed(number)
     model = GPT2LMHeadModel(
@@ -121,10 +121,10 @@ def trained(
     )
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
     starts = draw.integers(0, len(ids) * 9 // 10 - context, (STEPS, BATCH))
-    held = len(ids) * 9 // 10 + np.arange(12) * context
+    held_out_starts = len(ids) * 9 // 10 + np.arange(12) * context
     watch = Watch(
         model,
-        np.stack([ids[start : start + context] for start in held]),
+        np.stack([ids[start : start + context] for start in held_out_starts]),
         alarms=",".join(RULES),
         families="",
     )
@@ -134,7 +134,7 @@ def trained(
         if fault in LASTING and step > AT:
             with torch.no_grad():
                 FAULTS[fault](model)
-        if step % every == 0:
+        if step % interval == 0:
             noted += [(alarm.name, step) for alarm in watch.measure(step)]
             follow(watch, largest, "geometry")
         if fault and step == AT:
@@ -155,7 +155,7 @@ def trained(
     return {
         "run": number,
         "fault": fault,
-        "every": every,
+        "every": interval,
         "alarms": noted,
         "loss": float(loss.detach()),
         "text": kind,
@@ -166,21 +166,20 @@ def trained(
     }
 
 
-def follow(watch: Watch, largest: dict[str, float], what: str) -> None:
+def follow(watch: Watch, largest: dict[str, float], quantity: str) -> None:
     """Take up how much the latest reading changed, by each rule."""
     for rule in watch.rules:
-        if (rule.quantity == "loss") != (what == "loss"):
+        if (rule.quantity == "loss") != (quantity == "loss"):
             continue
-        sites = [None] if what == "loss" else [row["site"] for row in watch.history[-1].sites]
+        sites = [None] if quantity == "loss" else [row["site"] for row in watch.history[-1].sites]
         for site in sites:
             course = (
                 watch.losses
                 if site is None
                 else [m.site(str(site)).number(rule.quantity) for m in watch.history]
             )
-            if (
-                change := rule.change([math.nan if value is None else value for value in course])
-            ) is not None:
+            change = rule.change([math.nan if value is None else value for value in course])
+            if change is not None:
                 largest[rule.name] = max(largest[rule.name], change)
 
 
@@ -191,54 +190,44 @@ def main() -> None:
     texts = {kind: tokens_of(kind) for kind in ("bytes", "zipf")}
     STORE.parent.mkdir(parents=True, exist_ok=True)
     have = [json.loads(line) for line in STORE.read_text().splitlines()] if STORE.exists() else []
-    done = {(one["run"], one["fault"]) for one in have}
-    plan: list[tuple[int, str | None]] = [
-        (first + k, None) for first in (0, 1000) for k in range(count)
-    ]
-    plan += [(2000 + k, fault) for fault in FAULTS for k in range(max(1, count // 5))]
-    plan += [(3000 + k, "loss") for k in range(2 * max(1, count // 5))]
-    with STORE.open("a") as kept:
+    done = {(run["run"], run["fault"]) for run in have}
+    injected = max(1, count // 5)
+    plan: list[tuple[int, str | None]] = [(k, None) for k in range(count)]
+    plan += [(1000 + k, None) for k in range(count)]
+    for fault in FAULTS:
+        plan += [(2000 + k, fault) for k in range(injected)]
+    plan += [(3000 + k, "loss") for k in range(2 * injected)]
+    with STORE.open("a") as store:
         for number, fault in plan:
             if (number, fault) not in done:
                 have.append(trained(number, fault, texts))
-                print(json.dumps(have[-1]), file=kept, flush=True)
+                print(json.dumps(have[-1]), file=store, flush=True)
                 print(f"\r{len(have)}/{len(plan)} runs   ", end="", file=sys.stderr, flush=True)
     rules = {name: ALARMS.build(name) for name in RULES}
 
-    def within(
-        alarm: str, step: int, every: int
-    ) -> bool:  # step 90 is measured before what is injected
-        return AT + (rules[alarm].quantity != "loss") <= step <= AT + 2 * every
+    def alarmed(run: dict[str, Any]) -> bool:
+        return any(run["largest"].get(name, -9) > rule.limit for name, rule in rules.items())
 
-    def alarmed(one: dict[str, Any]) -> bool:
-        return any(one["largest"].get(name, -9) > rule.limit for name, rule in rules.items())
+    def named_within_two(run: dict[str, Any], accepted: set[str]) -> bool:
+        steps = [step for alarm, step in run["alarms"] if alarm in accepted]
+        return any(AT <= step <= AT + 2 * run["every"] for step in steps)
 
-    calibration = [one for one in have if one["fault"] is None and one["run"] < 1000]
-    test = [one for one in have if one["fault"] is None and one["run"] >= 1000]
+    calibration = [run for run in have if run["fault"] is None and run["run"] < 1000]
+    test = [run for run in have if run["fault"] is None and run["run"] >= 1000]
     rows = []
     for name, rule in rules.items():
-        hurt = [one for one in have if one["fault"] == ("loss" if name == "rise" else name)]
-        named = [
-            sum(
-                any(
-                    AT <= step <= AT + 2 * one["every"] and alarm in wanted
-                    for alarm, step in one["alarms"]
-                )
-                for one in hurt
-            )
-            for wanted in ({name}, set(rules))
-        ]
+        hurt = [run for run in have if run["fault"] == ("loss" if name == "rise" else name)]
         rows.append(
             {
                 "rule": name,
                 "limit": rule.limit,
-                "largest_healthy": max(one["largest"].get(name, -9) for one in calibration),
-                "largest_in_the_test": max(one["largest"].get(name, -9) for one in test),
-                "false_alarms": sum(one["largest"].get(name, -9) > rule.limit for one in test),
+                "largest_healthy": max(run["largest"].get(name, -9) for run in calibration),
+                "largest_in_the_test": max(run["largest"].get(name, -9) for run in test),
+                "false_alarms": sum(run["largest"].get(name, -9) > rule.limit for run in test),
                 "of": len(test),
                 "injected": len(hurt),
-                "named_within_two": named[0],
-                "any_rule": named[1],
+                "named_within_two": sum(named_within_two(run, {name}) for run in hurt),
+                "any_rule": sum(named_within_two(run, set(rules)) for run in hurt),
             }
         )
     show(rows)

@@ -58,13 +58,13 @@ SPECIAL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
 @dataclass
 class Run:
-    """What a fault may lay its hands on."""
+    """The parts of a training run that a fault may change."""
 
     model: Any
     optimiser: torch.optim.Optimizer
     steps: int = 0  # since the fault began
     rate: float = 1.0  # factor of the learning rate
-    kept: Any = None
+    state: Any = None
 
     @property
     def blocks(self) -> Any:
@@ -93,8 +93,8 @@ def starve(run: Run) -> None:
 def _shut(gate: Any, shut: torch.Tensor) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
     def forward(states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         logits = torch.nn.functional.linear(states.reshape(-1, gate.hidden_dim), gate.weight) + shut
-        values, chosen = torch.topk(logits.float().softmax(-1), gate.top_k, dim=-1)
-        return logits, values / values.sum(-1, keepdim=True), chosen
+        values, experts = torch.topk(logits.float().softmax(-1), gate.top_k, dim=-1)
+        return logits, values / values.sum(-1, keepdim=True), experts
 
     return forward
 
@@ -152,7 +152,9 @@ def freeze(run: Run) -> None:
 
 
 def nothing(run: Run) -> None:
-    """What the loop itself does: noise for text, one batch again and again, no warm-up."""
+    """Do nothing; the loop itself makes these faults: noise for text, one batch again and
+    again, no warm-up.
+    """
 
 
 # What a fault does at each step from the 40th on; which rules are its own; which kinds can have it.
@@ -233,7 +235,7 @@ def trained(
     draw = np.random.default_rng(number)
     ids, vocabulary = texts[str(draw.choice(["bytes", "zipf"]))]
     context = int(draw.choice([16, 32]))
-    every = int(draw.choice([4, 8]))
+    interval = int(draw.choice([4, 8]))
     rate = float(draw.choice([3e-4, 1e-3, 3e-3]))
     torch.manual_seed(number)
     model = model_of(kind, vocabulary, context, draw).train()
@@ -242,16 +244,16 @@ def trained(
     run = Run(model, torch.optim.AdamW(model.parameters(), lr=rate))
     act = FAULTS[fault][0] if fault else nothing
     starts = draw.integers(0, len(ids) * 9 // 10 - context, (STEPS, BATCH))
-    held = len(ids) * 9 // 10 + np.arange(8) * context
-    watch = Watch(model, np.stack([ids[start : start + context] for start in held]))
-    watch.reader.families[:] = [type(one)(every=every) for one in watch.reader.families]
+    held_out_starts = len(ids) * 9 // 10 + np.arange(8) * context
+    watch = Watch(model, np.stack([ids[start : start + context] for start in held_out_starts]))
+    watch.reader.families[:] = [type(family)(every=interval) for family in watch.reader.families]
     largest: dict[str, float] = {}
     follow(watch, largest)
     spiked: list[int] = []
     for step in range(1, STEPS + 1):
         bad = fault is not None and step > AT
-        chosen = starts[AT] if bad and fault == "data repeated" else starts[step - 1]
-        rows = torch.from_numpy(np.stack([ids[start : start + context] for start in chosen]))
+        batch_starts = starts[AT] if bad and fault == "data repeated" else starts[step - 1]
+        rows = torch.from_numpy(np.stack([ids[start : start + context] for start in batch_starts]))
         if bad and fault == "bad shard":
             rows = torch.randint(vocabulary, rows.shape)
         if bad:
@@ -273,7 +275,7 @@ def trained(
         if spikes(watch.losses, value):
             spiked.append(step)
         watch.loss(step, value)
-        if step % every == 0:
+        if step % interval == 0:
             with suppress(NonFinite):
                 watch.measure(step)
     watch.harvest()
@@ -281,7 +283,7 @@ def trained(
         "run": number,
         "kind": kind,
         "fault": fault,
-        "every": every,
+        "every": interval,
         "rate": rate,
         "loss": value,
         "spiked": spiked,
@@ -303,10 +305,10 @@ def follow(watch: Watch, largest: dict[str, float]) -> None:
     for rule in watch.rules:
 
         def change(values: Any, name: str = rule.name, inner: Any = rule.change) -> float | None:
-            found = inner(values)
-            if found is not None:
-                largest[name] = max(largest.get(name, -math.inf), found)
-            return found  # type: ignore[no-any-return]
+            value = inner(values)
+            if value is not None:
+                largest[name] = max(largest.get(name, -math.inf), value)
+            return value  # type: ignore[no-any-return]
 
         object.__setattr__(rule, "change", change)
 
@@ -321,96 +323,92 @@ def main() -> None:
     texts = {kind: tokens_of(kind) for kind in ("bytes", "zipf")}
     STORE.parent.mkdir(parents=True, exist_ok=True)
     have = [json.loads(line) for line in STORE.read_text().splitlines()] if STORE.exists() else []
-    done = {(one["run"], one["fault"]) for one in have}
+    done = {(run["run"], run["fault"]) for run in have}
     plan: list[tuple[int, str, str | None]] = []
     for part in parts:
         start = 20_000 if part == "calibration" else first + 10_000
-        plan += [
-            (start + k, kinds[k % len(kinds)], name)
-            for k in range(hurt)
-            for name, (_, _, kinds) in FAULTS.items()
-        ]
+        for k in range(hurt):
+            plan += [
+                (start + k, kinds[k % len(kinds)], name) for name, (_, _, kinds) in FAULTS.items()
+            ]
         start = 0 if part == "calibration" else first
         plan += [
             (start + k, KINDS[k // count] if part == "calibration" else KINDS[k % 3], None)
             for k in range(3 * count)
         ]
-    with STORE.open("a") as kept:
-        for place, (number, kind, fault) in enumerate(plan):
+    with STORE.open("a") as store:
+        for index, (number, kind, fault) in enumerate(plan):
             if (number, fault) not in done:
                 have.append(trained(number, kind, fault, texts))
-                print(json.dumps(have[-1]), file=kept, flush=True)
-                print(f"\r{place + 1}/{len(plan)} runs   ", end="", file=sys.stderr, flush=True)
-    wanted = {(number, fault) for number, _, fault in plan}
+                print(json.dumps(have[-1]), file=store, flush=True)
+                print(f"\r{index + 1}/{len(plan)} runs   ", end="", file=sys.stderr, flush=True)
+    planned = {(number, fault) for number, _, fault in plan}
     for part in parts:
         print(f"\n{part}\n")
-        tables(
-            [
-                one
-                for one in have
-                if (one["run"], one["fault"]) in wanted
-                and (one["run"] < 30_000) == (part == "calibration")
-            ]
-        )
+        runs = [run for run in have if (run["run"], run["fault"]) in planned]
+        calibrates = part == "calibration"
+        tables([run for run in runs if (run["run"] < 30_000) == calibrates])
+
+
+def delay(run: dict[str, Any], names: set[str], first: int) -> float:
+    """Return after how many measurements one of the rules spoke, from step `first` on; infinite if
+    none did.
+    """
+    steps = [step for name, step in run["alarms"] if name in names and step >= first]
+    return (min(steps) - first) / run["every"] if steps else math.inf
 
 
 def tables(have: list[dict[str, Any]]) -> None:
     """The rules on healthy runs, the faults, and how many healthy runs had an alarm."""
     rules = {name: ALARMS.build(name) for name in ALARMS.names()}
-    healthy = [one for one in have if one["fault"] is None]
+    healthy = [run for run in have if run["fault"] is None]
 
-    def over(one: dict[str, Any], name: str) -> bool:
-        return bool(one["largest"].get(name, -9) > rules[name].limit)
-
-    show(
-        [
+    rows = []
+    for name, rule in rules.items():
+        largest = [run["largest"].get(name, -9) for run in healthy]
+        rows.append(
             {
                 "rule": name,
                 "code": rule.code,
                 "limit": rule.limit,
-                "largest_healthy": max(
-                    (one["largest"].get(name, -9) for one in healthy), default=math.nan
-                ),
-                "false_alarms": sum(over(one, name) for one in healthy),
+                "largest_healthy": max(largest, default=math.nan),
+                "false_alarms": sum(value > rule.limit for value in largest),
                 "of": len(healthy),
             }
-            for name, rule in rules.items()
-        ]
-    )
+        )
+    show(rows)
     rows = []
-    for fault, (_, own, _) in FAULTS.items():
-        some = [one for one in have if one["fault"] == fault]
+    for fault, (_, expected, _) in FAULTS.items():
+        damaged = [run for run in have if run["fault"] == fault]
         first = 1 if fault == "no warm-up" else AT + 1
 
-        def delay(one: dict[str, Any], names: set[str], first: int = first) -> int | None:
-            steps = [step for name, step in one["alarms"] if name in names and step >= first]
-            return min(steps) - first if steps else None
-
-        within = [
-            sum((d := delay(one, names)) is not None and d < 2 * one["every"] for one in some)
-            for names in (own, set(rules))
+        by_its_rules = [delay(run, expected, first) for run in damaged]
+        by_any = [delay(run, set(rules), first) for run in damaged]
+        spikes = [
+            any(first <= step < first + 2 * run["every"] for step in run["spiked"])
+            for run in damaged
         ]
-        delays = [d / one["every"] for one in some if (d := delay(one, own)) is not None]
-        peer = sum(
-            any(first <= step < first + 2 * one["every"] for step in one["spiked"]) for one in some
-        )
         # false ones, too
-        early = sum(any(step < first for _, step in one["alarms"]) for one in some)
+        early = [any(step < first for _, step in run["alarms"]) for run in damaged]
+        known_delays = [value for value in by_its_rules if value < math.inf]
         rows.append(
             {
                 "fault": fault,
-                "runs": len(some),
-                "by_its_rules": within[0],
-                "by_any": within[1],
-                "loss_spike": peer,
-                "median_delay_in_measurements": float(np.median(delays)) if delays else math.nan,
-                "spoke_before": early,
+                "runs": len(damaged),
+                "by_its_rules": sum(value < 2 for value in by_its_rules),
+                "by_any": sum(value < 2 for value in by_any),
+                "loss_spike": sum(spikes),
+                "median_delay_in_measurements": (
+                    float(np.median(known_delays)) if known_delays else math.nan
+                ),
+                "spoke_before": sum(early),
             }
         )
     show(rows)
     for kind in (*KINDS, "all"):
-        runs = [one for one in healthy if kind in (one["kind"], "all")]
-        spoke, spiked = (sum(bool(one[what]) for one in runs) for what in ("alarms", "spiked"))
+        runs = [run for run in healthy if kind in (run["kind"], "all")]
+        spoke = sum(bool(run["alarms"]) for run in runs)
+        spiked = sum(bool(run["spiked"]) for run in runs)
         ends = " to ".join(f"{end:.3f}" for end in wilson(spoke, max(1, len(runs))))
         print(
             f"{kind}: {spoke} of {len(runs)} healthy runs with any alarm (95 %: {ends}); with a "

@@ -29,6 +29,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +49,7 @@ OCCURRENCES = 400
 POINTS = 10
 T = TypeVar("T")
 Forecast = list[tuple[float, np.ndarray]]
+Lists = dict[str, list[tuple[float, list[list[float]]]]]
 KINDS = ("each context once", "frequency-weighted")
 
 
@@ -57,25 +59,25 @@ def text(exponent: float, seed: int) -> np.ndarray:
     """
     rng = np.random.default_rng(seed)
     law = np.arange(1, VOCABULARY + 1) ** -exponent
-    after = np.zeros((VOCABULARY, VOCABULARY))
-    for row in after:
+    following = np.zeros((VOCABULARY, VOCABULARY))
+    for row in following:
         support = rng.choice(VOCABULARY, rng.integers(1, 7), replace=False, p=law / law.sum())
         row[support] = rng.dirichlet(np.ones(len(support)))
-    found = [0]
+    token_ids = [0]
     for _ in range(
         TOKENS - 1
     ):  # one token in twenty is drawn anew, so that no part of the chain is left for good
-        p = after[found[-1]] if rng.random() > 0.05 else law / law.sum()
-        found.append(int(rng.choice(VOCABULARY, p=p)))
-    return np.array(found)
+        p = following[token_ids[-1]] if rng.random() > 0.05 else law / law.sum()
+        token_ids.append(int(rng.choice(VOCABULARY, p=p)))
+    return np.array(token_ids)
 
 
 def counted(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The contexts that occur, and how often each token follows them [m, V]."""
     counts = np.zeros((VOCABULARY, VOCABULARY))
     np.add.at(counts, (ids[:-1], ids[1:]), 1)
-    seen = np.flatnonzero(counts.sum(1) >= 5)
-    return seen, counts[seen]
+    contexts = np.flatnonzero(counts.sum(1) >= 5)
+    return contexts, counts[contexts]
 
 
 def cosines(rows: np.ndarray) -> np.ndarray:
@@ -94,45 +96,52 @@ def forecast(
     p = counts / counts.sum(1, keepdims=True)
     often = counts.sum(1)
     repeats = np.maximum(1, np.rint(OCCURRENCES * often / often.sum()).astype(int))
-    found = {}
-    for kind, labels, times in (
-        (KINDS[0], SoftLabels.from_probability(p, often / often.sum()), np.ones(len(p), dtype=int)),
-        (KINDS[1], SoftLabels.from_probability(np.repeat(p, repeats, axis=0)), repeats),
-    ):
-        if kind not in kinds:
-            continue
+    labels_of_kind = {
+        KINDS[0]: SoftLabels.from_probability(p, often / often.sum()),
+        KINDS[1]: SoftLabels.from_probability(np.repeat(p, repeats, axis=0)),
+    }
+    times_of_kind = {KINDS[0]: np.ones(len(p), dtype=int), KINDS[1]: repeats}
+    paths = {}
+    for kind in kinds:
+        labels = labels_of_kind[kind]
+        times = times_of_kind[kind]
         first = np.cumsum(times) - times
         largest = largest_penalty(labels)
         path = regularisation_path(
             labels, largest * np.geomspace(0.7, 1e-4, POINTS), gap=1e-3, max_iterations=200
         )
-        found[kind] = []
+        paths[kind] = []
         for point in path:
             scaled = point.logits[first] * np.sqrt(times)[:, None]
             left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
-            found[kind].append((point.excess, cosines(left * np.sqrt(sizes))))
-    return found
+            paths[kind].append((point.excess, cosines(left * np.sqrt(sizes))))
+    return paths
 
 
 def at_loss(path: list[tuple[float, np.ndarray]], excess: float) -> np.ndarray:
     """The point with that loss, cosines interpolated in the log of the excess."""
-    logs = np.log([max(one, 1e-9) for one, _ in path])
-    wanted = np.log(max(excess, 1e-9))
-    k = int(np.clip(np.searchsorted(-logs, -wanted), 1, len(path) - 1))
-    share = np.clip((logs[k - 1] - wanted) / (logs[k - 1] - logs[k]), 0, 1)
+    logs = np.log([max(point_excess, 1e-9) for point_excess, _ in path])
+    log_excess = np.log(max(excess, 1e-9))
+    k = int(np.clip(np.searchsorted(-logs, -log_excess), 1, len(path) - 1))
+    above, below = logs[k - 1 : k + 1]
+    share = np.clip((above - log_excess) / (above - below), 0, 1)
     return (1 - share) * path[k - 1][1] + share * path[k][1]
 
 
-def measured(model: GPT2LMHeadModel, ids: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, float]:
+def measured(
+    model: GPT2LMHeadModel, ids: np.ndarray, contexts: np.ndarray
+) -> tuple[np.ndarray, float]:
     """Mean final states of the contexts [m, d], and the loss on the text in nats."""
     windows = torch.from_numpy(ids[: len(ids) // WINDOW * WINDOW].reshape(-1, WINDOW))
     model.eval()
     with torch.no_grad():
         states = model.transformer(windows).last_hidden_state[:, :-1].flatten(0, 1)
         loss = torch.nn.functional.cross_entropy(model.lm_head(states), windows[:, 1:].flatten())
-    sums = torch.zeros(VOCABULARY, states.shape[1]).index_add_(0, windows[:, :-1].flatten(), states)
-    number = torch.bincount(windows[:, :-1].flatten(), minlength=VOCABULARY).clamp(min=1)
-    return (sums / number[:, None])[torch.from_numpy(seen)].double().numpy(), float(loss)
+    tokens = windows[:, :-1].flatten()
+    sums = torch.zeros(VOCABULARY, states.shape[1]).index_add_(0, tokens, states)
+    number = torch.bincount(tokens, minlength=VOCABULARY).clamp(min=1)
+    means = sums / number[:, None]
+    return means[torch.from_numpy(contexts)].double().numpy(), float(loss)
 
 
 def trained(ids: np.ndarray, steps: int, seed: int) -> tuple[GPT2LMHeadModel, GPT2LMHeadModel]:
@@ -151,9 +160,9 @@ def trained(ids: np.ndarray, steps: int, seed: int) -> tuple[GPT2LMHeadModel, GP
         bos_token_id=None,
         eos_token_id=None,
     )
-    before = GPT2LMHeadModel(config)
+    untrained = GPT2LMHeadModel(config)
     model = GPT2LMHeadModel(config)
-    before.load_state_dict(model.state_dict())
+    untrained.load_state_dict(model.state_dict())
     windows = torch.from_numpy(ids[: len(ids) // WINDOW * WINDOW].reshape(-1, WINDOW))
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
     for _ in range(steps):
@@ -162,7 +171,7 @@ def trained(ids: np.ndarray, steps: int, seed: int) -> tuple[GPT2LMHeadModel, GP
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return before, model
+    return untrained, model
 
 
 def r_squared(a: np.ndarray, b: np.ndarray, often: np.ndarray) -> float:
@@ -183,9 +192,10 @@ def jackknife(a: np.ndarray, b: np.ndarray, often: np.ndarray) -> tuple[float, f
     n = len(a)
     left = []
     for k in range(n):
-        rest = np.delete(np.arange(n), k)
-        left.append(r_squared(a[np.ix_(rest, rest)], b[np.ix_(rest, rest)], often[rest]))
-    half = 1.96 * float(np.sqrt((n - 1) / n * ((np.array(left) - np.mean(left)) ** 2).sum()))
+        remaining = np.delete(np.arange(n), k)
+        grid = np.ix_(remaining, remaining)
+        left.append(r_squared(a[grid], b[grid], often[remaining]))
+    half = 1.96 * float(np.sqrt(n - 1) * np.std(left))
     return max(0.0, value - half), min(1.0, value + half)
 
 
@@ -202,15 +212,21 @@ def of_all(values: list[float]) -> str:
     return f"{np.mean(values):.2f} [{np.mean(values) - half:.2f}, {np.mean(values) + half:.2f}]"
 
 
-def kept(path: Path, make: Callable[[], T]) -> T:
-    """What the file holds, or what is made and then held there."""
+def stored(path: Path, make: Callable[[], T]) -> T:
+    """Return what the file holds; make and write it where there is no file."""
     if not path.exists():
         path.write_text(json.dumps(make()))
-    found: T = json.loads(path.read_text())
-    return found
+    stored_value: T = json.loads(path.read_text())
+    return stored_value
 
 
-def as_lists(forecasts: dict[str, Forecast]) -> dict[str, list[tuple[float, list[list[float]]]]]:
+def forecast_lists(z: float, seed: int) -> Lists:
+    """Return the forecasts of one text as lists, as they are written to a file."""
+    _, counts = counted(text(z, seed))
+    return as_lists(forecast(counts))
+
+
+def as_lists(forecasts: dict[str, Forecast]) -> Lists:
     return {
         kind: [(excess, table.tolist()) for excess, table in path]
         for kind, path in forecasts.items()
@@ -220,33 +236,39 @@ def as_lists(forecasts: dict[str, Forecast]) -> dict[str, list[tuple[float, list
 def run(z: float, seed: int, path: dict[str, Forecast], steps: int) -> dict[str, Any]:
     """One text: its model, and both forecasts against it."""
     ids = text(z, seed)
-    seen, counts = counted(ids)
+    contexts, counts = counted(ids)
     often = counts.sum(1) / counts.sum()
     p = counts / counts.sum(1, keepdims=True)
-    entropy = -float((counts * np.log(np.where(counts > 0, p, 1))).sum() / counts.sum())
-    before, model = trained(ids, steps, seed)
-    states, loss = measured(model, ids, seen)
-    own = cosines(states)
+    logs = np.log(np.where(counts > 0, p, 1))
+    entropy = -float((counts * logs).sum() / counts.sum())
+    untrained, model = trained(ids, steps, seed)
+    states, loss = measured(model, ids, contexts)
+    own_cosines = cosines(states)
     excess = loss - entropy
     row: dict[str, Any] = {"zipf": z, "excess": excess}
     for kind in KINDS:
         expected = at_loss(path[kind], excess)
-        row[kind] = [r_squared(own, expected, often), *jackknife(own, expected, often)]
+        row[kind] = [
+            r_squared(own_cosines, expected, often),
+            *jackknife(own_cosines, expected, often),
+        ]
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(len(own)) for _ in range(200)]
+    orders = [rng.permutation(len(own_cosines)) for _ in range(200)]
     row["permuted"] = float(
-        np.quantile([r_squared(own, expected[np.ix_(o, o)], often) for o in orders], 0.95)
+        np.quantile([r_squared(own_cosines, expected[np.ix_(o, o)], often) for o in orders], 0.95)
     )
     # Another text's contexts, the most frequent held against the most frequent.
     _, other_counts = counted(text(z, 1000 + seed))
-    size = min(len(own), len(other_counts))
+    size = min(len(own_cosines), len(other_counts))
     ranks = np.argsort(-often)[:size], np.argsort(-other_counts.sum(1))[:size]
-    theirs = at_loss(forecast(other_counts, KINDS[1:])[KINDS[1]], excess)
+    other_cosines = at_loss(forecast(other_counts, KINDS[1:])[KINDS[1]], excess)
     row["another"] = r_squared(
-        own[np.ix_(ranks[0], ranks[0])], theirs[np.ix_(ranks[1], ranks[1])], often[ranks[0]]
+        own_cosines[np.ix_(ranks[0], ranks[0])],
+        other_cosines[np.ix_(ranks[1], ranks[1])],
+        often[ranks[0]],
     )
-    row["untrained"] = r_squared(cosines(measured(before, ids, seen)[0]), expected, often)
-    return row | {"cone": cone(own, often), "cone forecast": cone(expected, often)}
+    row["untrained"] = r_squared(cosines(measured(untrained, ids, contexts)[0]), expected, often)
+    return row | {"cone": cone(own_cosines, often), "cone forecast": cone(expected, often)}
 
 
 def main() -> None:
@@ -264,7 +286,7 @@ def main() -> None:
     files = [options.folder / f"forecast-{z}.json" for z in exponents]
     paths = []
     for seed, (z, file) in enumerate(zip(exponents, files, strict=True)):
-        lists = kept(file, lambda z=z, seed=seed: as_lists(forecast(counted(text(z, seed))[1])))  # type: ignore[misc]
+        lists = stored(file, partial(forecast_lists, z, seed))
         paths.append(
             {
                 kind: [(excess, np.array(table)) for excess, table in path]
@@ -280,10 +302,10 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     rows = []
     for seed, (z, path) in enumerate(zip(exponents, paths, strict=True)):
-        row = kept(
+        row = stored(
             options.folder / f"run-{z}-{options.steps}.json",
-            lambda: run(z, seed, path, options.steps),
-        )  # noqa: B023
+            partial(run, z, seed, path, options.steps),
+        )
         rows.append(row)
         cells = [f"{row[kind][0]:.2f} [{row[kind][1]:.2f}, {row[kind][2]:.2f}]" for kind in KINDS]
         cells += [f"{row[name]:.2f}" for name in ("permuted", "another", "untrained")]
@@ -295,7 +317,7 @@ def main() -> None:
     scores = {kind: of_all([row[kind][0] for row in rows]) for kind in KINDS}
     print(
         f"\nR² over {options.runs} texts: "
-        + "; ".join(f"{kind} {said}" for kind, said in scores.items())
+        + "; ".join(f"{kind} {score}" for kind, score in scores.items())
     )
     print(
         "the second less the first: "

@@ -67,13 +67,13 @@ def built(shape: Shape) -> Lens:
         num_key_value_heads=shape.groups,
         max_position_embeddings=2 * CONTEXT,
     )
-    kept = torch.get_default_dtype()
+    default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(DTYPE)
     try:
         with torch.device(DEVICE):
             model = LlamaForCausalLM(config).eval()
     finally:
-        torch.set_default_dtype(kept)
+        torch.set_default_dtype(default_dtype)
     return Lens(model, ByteTokenizer(), name=f"{shape.blocks} x {shape.width}")
 
 
@@ -112,12 +112,15 @@ def scan(tokens: int) -> None:
         bare(), whole()  # what is made once
         if GPU:
             torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
+            bytes_before = torch.cuda.memory_allocated()
         times: dict[str, list[float]] = {"bare": [], "whole": []}
         for turn in range(TURNS):
             for way in (bare, whole) if turn % 2 else (whole, bare):
                 times[way.__name__].append(timed(way))
-        ratios = [one / other for one, other in zip(times["whole"], times["bare"], strict=True)]
+        ratios = [
+            scan_seconds / bare_seconds
+            for scan_seconds, bare_seconds in zip(times["whole"], times["bare"], strict=True)
+        ]
         rows.append(
             {
                 "model": name,
@@ -126,7 +129,7 @@ def scan(tokens: int) -> None:
                 "forward_s": median(times["bare"]),
                 "scan_s": median(times["whole"]),
                 "scan_over_forward": median(ratios),
-                "beside_the_model_GB": (torch.cuda.max_memory_allocated() - before) / 1e9
+                "beside_the_model_GB": (torch.cuda.max_memory_allocated() - bytes_before) / 1e9
                 if GPU
                 else "",
             }
@@ -199,9 +202,9 @@ def inversion() -> None:
     drawn = torch.Generator().manual_seed(1)
     prompt = bytes(torch.randint(97, 123, (length,), generator=drawn).tolist()).decode()
     site = f"block.{shape.blocks // 2}"
-    found: list[Any] = []
-    seconds = timed(lambda: found.append(headscan.invert(lens, [prompt], at=site)))
-    result = found[0]
+    results: list[Any] = []
+    seconds = timed(lambda: results.append(headscan.invert(lens, [prompt], at=site)))
+    result = results[0]
     show(
         [
             {

@@ -85,12 +85,12 @@ def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
     lens = headscan.Lens.load(str(REAL / model))
     lens.provenance()
     weights = sum(p.numel() * p.element_size() for p in lens.model.parameters()) / 1e9
-    before = status("RssAnon")
+    memory_before = status("RssAnon")
     sites = list(lens.default_sites)
     # The scan's own windows: those of a sentence encoder are as long as it was trained with,
     # whatever the default.
     work = list(ModelSource(lens, text, Reading(max_tokens=tokens), context=CONTEXT).batches())
-    kept: dict[str, list[torch.Tensor]] = {site: [] for site in sites}
+    states_by_site: dict[str, list[torch.Tensor]] = {site: [] for site in sites}
 
     def bare() -> None:
         for batch in work:
@@ -105,9 +105,9 @@ def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
             lens.run(
                 torch.from_numpy(batch.ids),
                 sites=sites,
-                each=lambda site, x: kept[site].append(x.clone()),
+                each=lambda site, x: states_by_site[site].append(x.clone()),
             )
-        for states in kept.values():
+        for states in states_by_site.values():
             x = torch.cat(states).flatten(0, 1).double()
             covariance = x.T @ x / len(x)
             shares = torch.linalg.eigvalsh(covariance).clamp(min=1e-300)
@@ -119,18 +119,18 @@ def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
                 covariance.trace() ** 2 / covariance.square().sum(),
             )
 
-    found = watched({"bare": bare, "scan": scan, "obvious": obvious}[name])
+    measurements = watched({"bare": bare, "scan": scan, "obvious": obvious}[name])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return found | {
+    return measurements | {
         "peak": peak,
         "weights": weights,
-        "loaded": before,
+        "loaded": memory_before,
         "positions": sum(b.ids.size for b in work),
     }
 
 
 def lines(file: Path) -> dict[str, dict[str, float]]:
-    """What has been measured already."""
+    """Return what has been measured already."""
     if not file.exists():
         return {}
     return {row["key"]: row for row in map(json.loads, file.read_text().splitlines())}
@@ -175,17 +175,23 @@ def table(model: str, runs: dict[str, list[dict[str, float]]], tokens: int) -> N
     )
     print("|---|---|---|---|---|---|---|")
     bare = median(run["seconds"] for run in runs["bare"])
-    for name, own in runs.items():
-        if not own:
+    for name, method_runs in runs.items():
+        if not method_runs:
             continue
-        seconds, peak = (median(run[key] for run in own) for key in ("seconds", "peak"))
-        every = ", ".join(f"{run['seconds']:.1f}" for run in own)
-        private, written = (median(run[key] for run in own) for key in ("private", "written"))
+        medians = {
+            key: median(run[key] for run in method_runs)
+            for key in ("seconds", "peak", "private", "written")
+        }
+        seconds = medians["seconds"]
+        peak = medians["peak"]
+        all_seconds = ", ".join(f"{run['seconds']:.1f}" for run in method_runs)
         print(
-            f"| {name} | {seconds:.1f} s ({every}) | {seconds / bare:.2f} | {peak:.2f} GB | "
-            f"{peak - own[0]['weights']:.2f} GB | {private:.2f} GB | {written:.2f} GB |"
+            f"| {name} | {seconds:.1f} s ({all_seconds}) | {seconds / bare:.2f} | {peak:.2f} GB | "
+            f"{peak - method_runs[0]['weights']:.2f} GB | {medians['private']:.2f} GB | "
+            f"{medians['written']:.2f} GB |"
         )
-    paired = [a["seconds"] / b["seconds"] for a, b in zip(runs["scan"], runs["bare"], strict=False)]
+    rounds = zip(runs["scan"], runs["bare"], strict=False)
+    paired = [scan["seconds"] / bare["seconds"] for scan, bare in rounds]
     limit = LIMITS.get(tokens)
     print(
         f"\nScan over bare, round by round: {', '.join(f'{ratio:.3f}' for ratio in paired)}; "

@@ -33,7 +33,7 @@ def alone(lenses: list[Lens], text: str, tokens: int, sites: str) -> float:
     for lens in lenses:
         windows = Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens)
         for batch in batches(windows, 2048 // CONTEXT):
-            lens.run(torch.from_numpy(batch.ids), sites=sites, each=lambda site, states: None)
+            lens.run(torch.from_numpy(batch.ids), sites=sites, each=lambda _site, _states: None)
     return time.process_time() - start
 
 
@@ -46,11 +46,11 @@ def compared(lenses: list[Lens], text: str, tokens: int, sites: str) -> float:
 def twelve() -> list[Lens]:
     tokenizer = load_tokenizer("gpt-vanilla")
     config = GPT2Config(vocab_size=4096, n_positions=CONTEXT, n_embd=256, n_layer=12, n_head=4)
-    found = []
+    lenses = []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        found.append(Lens(GPT2LMHeadModel(config).eval(), tokenizer, name=f"gpt2 {seed}"))
-    return found
+        lenses.append(Lens(GPT2LMHeadModel(config).eval(), tokenizer, name=f"gpt2 {seed}"))
+    return lenses
 
 
 def main() -> None:

@@ -25,11 +25,9 @@ from headscan.model import Lens
 def main() -> None:
     if len(sys.argv) < 3:
         needs("a model and a text")
-    model, text, *more = sys.argv[1:]
-    sites, windows, length, candidates, defences = (
-        *more,
-        *("block.0,block.2", "2", "21", "256", "permutation,rounding,kv-cloak")[len(more) :],
-    )
+    model, text, *options = sys.argv[1:]
+    defaults = ["block.0,block.2", "2", "21", "256", "permutation,rounding,kv-cloak"]
+    sites, windows, length, candidates, defences = options + defaults[len(options) :]
     lens = Lens.load(model)
     start = time.process_time()
     result = privacy(
@@ -67,11 +65,11 @@ def main() -> None:
             begun = time.process_time()
             for layer in cache.layers:
                 for plain in (layer.keys, layer.values):
-                    stored, back = defence.cloaked(
+                    stored, restore = defence.cloaked(
                         plain[0].transpose(0, 1).flatten(1).float(),
                         torch.Generator().manual_seed(0),
                     )
-                    back(stored)
+                    restore(stored)
         best.append((time.process_time() - begun) / forward)
     print(
         f"KV-Cloak, stored and taken back, 128 tokens: {min(best):.2f} to {max(best):.2f} forward "

@@ -139,7 +139,8 @@ def picture() -> str:
         start = boxes[package]
         end = boxes[imported]
         parts.append(
-            f'<line x1="{start.left + start.width / 2:.0f}" y1="{start.top(rows) + BOX_HEIGHT:.0f}" '
+            f'<line x1="{start.left + start.width / 2:.0f}" '
+            f'y1="{start.top(rows) + BOX_HEIGHT:.0f}" '
             f'x2="{end.left + end.width / 2:.0f}" y2="{end.top(rows):.0f}" stroke="#8a93a3" '
             'marker-end="url(#arrow)"/>'
         )

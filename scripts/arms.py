@@ -56,16 +56,16 @@ def run_arm(
     plan: Recipe,
     data: PackedText,
     held_out: np.ndarray,
-    words: Any,
+    tokenizer: Any,
     *,
     seed: int,
     folder: str,
-    every: int,
+    interval: int,
     seconds: float | None = None,
     finetune: int = 0,
     keep: list[Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Train one arm; one point every `every` steps: step, seconds, nats (by way of reading out),
+    """Train one arm; one point every `interval` steps: step, seconds, nats (by way of reading out),
     bits_per_byte, sites.
 
     seconds: go on past the recipe's steps until so much processor time is used (equal time); the
@@ -74,14 +74,14 @@ def run_arm(
     to.
     """
     set_seed(seed)
-    counts = data.counts(len(words))
+    counts = data.counts(len(tokenizer))
     aim = objective_of(arm.objective)
-    model = build(plan, aim, len(words), tied=arm.tied)
+    model = build(plan, aim, len(tokenizer), tied=arm.tied)
     if arm.bias:
         head = model.get_output_embeddings()
         head.bias = torch.nn.Parameter(log_unigram(counts, 0.5).to(head.weight.dtype))
     learner = Learner(model, aim, regulariser=arm.regulariser, masked=False, counts=counts)
-    watcher = _Watch(model, held_out, words, counts, every, plan.steps, seconds)
+    watcher = _Watch(model, held_out, tokenizer, counts, interval, plan.steps, seconds)
     arguments = TrainingArguments(
         output_dir=folder,
         max_steps=plan.steps if seconds is None else 100 * plan.steps,
@@ -108,9 +108,9 @@ def run_arm(
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     if finetune and model.get_output_embeddings() is None:
-        whole = recover_head(model, "finetune", counts=counts)
-        fit_head(whole, data.rows, steps=finetune, batch=plan.batch, rate=1e-3, seed=seed)
-        watcher.points[-1]["nats"]["finetuned"] = perplexity(whole, held_out).nats_per_token
+        recovered = recover_head(model, "finetune", counts=counts)
+        fit_head(recovered, data.rows, steps=finetune, batch=plan.batch, rate=1e-3, seed=seed)
+        watcher.points[-1]["nats"]["finetuned"] = perplexity(recovered, held_out).nats_per_token
     if keep is not None:
         keep.append(model)
     return watcher.points
@@ -119,12 +119,12 @@ def run_arm(
 class _Watch(TrainerCallback):
     """The clock, which stands still while the model is measured, and the points."""
 
-    def __init__(self, model, held_out, words, counts, every, steps, seconds):
+    def __init__(self, model, held_out, tokenizer, counts, interval, steps, seconds):
         self.model = model
         self.held_out = held_out
-        self.words = words
+        self.words = tokenizer
         self.counts = counts
-        self.every = every
+        self.every = interval
         self.steps = steps
         self.seconds = seconds
         self.points: list[dict[str, Any]] = []
@@ -161,8 +161,8 @@ class _Watch(TrainerCallback):
                 }
             sites = measure_sites(Lens(self.model, name="twin"), self.held_out[:24])
         return {
-            "nats": {name: found.nats_per_token for name, found in readings.items()},
-            "bits_per_byte": {name: found.bits_per_byte for name, found in readings.items()},
+            "nats": {name: loss.nats_per_token for name, loss in readings.items()},
+            "bits_per_byte": {name: loss.bits_per_byte for name, loss in readings.items()},
             "sites": [dict(site) for site in sites],
         }
 
@@ -175,13 +175,10 @@ def summary(values: Iterable[float]) -> dict[str, Any]:
     """
     from scipy import stats
 
-    found = np.asarray(list(values), dtype=float)
-    mean = float(found.mean())
-    if len(found) < 2:
-        return {"mean": mean, "interval": None, "n": len(found)}
-    half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
-    return {
-        "mean": mean,
-        "interval": [round(mean - half, 4), round(mean + half, 4)],
-        "n": len(found),
-    }
+    numbers = np.asarray(list(values), dtype=float)
+    mean = float(numbers.mean())
+    n = len(numbers)
+    if n < 2:
+        return {"mean": mean, "interval": None, "n": n}
+    half = float(stats.t.ppf(0.975, n - 1) * numbers.std(ddof=1) / np.sqrt(n))
+    return {"mean": mean, "interval": [round(mean - half, 4), round(mean + half, 4)], "n": n}

@@ -27,9 +27,11 @@ STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 12px; fill: #59636e }
 .ball, .grid { fill: none; stroke: #d1d9e0 } .axis { stroke: #818b98; stroke-width: 1 }
 .trained { fill: #c4500c; stroke: #c4500c } .random { fill: #1f6fb2; stroke: #1f6fb2 }
-.line { fill: none !important; stroke-width: 2.5 } .random.line { stroke-dasharray: 6 4 } .band { stroke: none; opacity: .2 }
+.line { fill: none !important; stroke-width: 2.5 } .random.line { stroke-dasharray: 6 4 }
+.band { stroke: none; opacity: .2 }
 .name.trained, .name.random { stroke: none; font-weight: 600 }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .small { fill: #9198a1 } .ball, .grid { stroke: #3d444d }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .small { fill: #9198a1 }
+.ball, .grid { stroke: #3d444d }
 .trained { fill: #f0883e; stroke: #f0883e } .random { fill: #58a6ff; stroke: #58a6ff } }
 """.replace("\n", " ").strip()
 
@@ -45,12 +47,14 @@ class Course:
 
     @classmethod
     def of(cls, rows: list[dict[str, object]], model: object) -> Course:
-        """Of a model's rows, in the order of the result."""
-        own = [row for row in rows if row["model"] == model and isinstance(row.get(FIELD), float)]
-        ends = [row[f"{FIELD}_interval"] or [row[FIELD], row[FIELD]] for row in own]
+        """Return the course of a model's rows, in the order of the result."""
+        model_rows = [
+            row for row in rows if row["model"] == model and isinstance(row.get(FIELD), float)
+        ]
+        ends = [row[f"{FIELD}_interval"] or [row[FIELD], row[FIELD]] for row in model_rows]
         return cls(
-            [str(row["site"]) for row in own],
-            [row[FIELD] for row in own],
+            [str(row["site"]) for row in model_rows],
+            [row[FIELD] for row in model_rows],
             *map(list, zip(*ends, strict=True)),
         )  # type: ignore
 
@@ -63,14 +67,14 @@ def main() -> None:
     parser.add_argument("result", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--name", help="what the model is called; default: its name in the result")
-    given = parser.parse_args()
-    found = json.loads(given.result.read_text())
-    model = found["sites"][0]["model"]
-    trained = Course.of(found["sites"], model)
-    random = Course.of([row for row in found["nulls"] if row["null"] == "random-init"], model)
+    arguments = parser.parse_args()
+    document = json.loads(arguments.result.read_text())
+    model = document["sites"][0]["model"]
+    trained = Course.of(document["sites"], model)
+    random = Course.of([row for row in document["nulls"] if row["null"] == "random-init"], model)
     if trained.sites != random.sites:
         raise SystemExit("The result has no random weights at every site: scan with --null.")
-    given.picture.write_text(draw(trained, random, given.name or model) + "\n")
+    arguments.picture.write_text(draw(trained, random, arguments.name or model) + "\n")
 
 
 def draw(trained: Course, random: Course, name: str) -> str:
@@ -94,9 +98,9 @@ def draw(trained: Course, random: Course, name: str) -> str:
         return "M" + "L".join(f"{x:.1f} {height(y):.1f}" for x, y in points)
 
     parts = []
-    for kind, course, middle, said in both:
+    for kind, course, middle, label in both:
         parts.append(
-            f'<text class="name {kind}" x="{LEFT}" y="{middle - radius - 10:.1f}">{said}</text>'
+            f'<text class="name {kind}" x="{LEFT}" y="{middle - radius - 10:.1f}">{label}</text>'
         )
         parts += [
             part
@@ -126,18 +130,20 @@ def draw(trained: Course, random: Course, name: str) -> str:
         parts.append(
             f'<path class="{kind} line" d="{path([*zip(across, course.values, strict=True)])}"/>'
         )
-    every = math.ceil(60 / step)  # a label takes so many pixels
+    labelled_every = math.ceil(60 / step)  # a label takes so many pixels
     for index, site in enumerate(trained.sites):
-        if index % every == 0:
-            shown = site.replace("block.", "block " if every == 1 else "").replace("_", " ")
+        if index % labelled_every == 0:
+            shown = site.replace("block.", "block " if labelled_every == 1 else "").replace(
+                "_", " "
+            )
             parts.append(
                 f'<text class="small" x="{across[index]:.1f}" y="{bottom + 18:.1f}" '
                 f'text-anchor="middle">{shown}</text>'
             )
     alt = "; ".join(
-        f"{said}: {min(course.values):.2f} to {max(course.values):.2f}, at the end "
+        f"{name}: {min(course.values):.2f} to {max(course.values):.2f}, at the end "
         f"{course.values[-1]:.2f}"
-        for _, course, _, said in both
+        for _, course, _, name in both
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 28:.0f}" '

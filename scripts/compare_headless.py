@@ -49,11 +49,11 @@ def main() -> None:
         warmup=options.steps // 10,
         rate=1e-3,
     )
-    words = fit_tokenizer(documents(options.text), plan.vocabulary, context=plan.context)
-    data, kept = PackedText.of(Windows(options.text, words, plan.context)).split(0.05)
-    held_out = kept.rows[:128]
+    tokenizer = fit_tokenizer(documents(options.text), plan.vocabulary, context=plan.context)
+    data, held_out_text = PackedText.of(Windows(options.text, tokenizer, plan.context)).split(0.05)
+    held_out = held_out_text.rows[:128]
     print(
-        f"V = {len(words):,}, {data.rows.size:,} training tokens, {held_out.size:,} held out",
+        f"V = {len(tokenizer):,}, {data.rows.size:,} training tokens, {held_out.size:,} held out",
         flush=True,
     )
     for seed in range(options.seeds):
@@ -69,10 +69,10 @@ def main() -> None:
                 plan,
                 data,
                 held_out,
-                words,
+                tokenizer,
                 seed=seed,
                 folder=str(options.out / "trainer"),
-                every=max(1, options.steps // 5),
+                interval=max(1, options.steps // 5),
                 seconds=time,
                 finetune=options.steps // 20,
             )
@@ -92,18 +92,24 @@ def main() -> None:
     ][-1]
     table = Table("arm", "at", "held-out nats", f"cosine, {last}", "cosine, final norm", "seeds")
     for arm in dict.fromkeys(name.rpartition("/")[0] for name in runs):
-        own = [points for name, points in runs.items() if name.rpartition("/")[0] == arm]
-        equal = [next(point for point in points if point["step"] == plan.steps) for points in own]
-        for label, points in (
-            ("equal tokens", equal),
-            ("equal time", [points[-1] for points in own]),
-        ):
+        arm_points = [points for name, points in runs.items() if name.rpartition("/")[0] == arm]
+        points_at = {
+            "equal tokens": [at_step(points, plan.steps) for points in arm_points],
+            "equal time": [points[-1] for points in arm_points],
+        }
+        for label, points in points_at.items():
             nats = summary(point["nats"].get("bias", point["nats"].get("head")) for point in points)
-            cosines = [
-                summary(cosine(point, site) for point in points) for site in (last, "final_norm")
-            ]
-            table.add_row(arm, label, *map(cell, (nats, *cosines)), str(nats["n"]))
+            last_block = summary(cosine(point, last) for point in points)
+            final_norm = summary(cosine(point, "final_norm") for point in points)
+            table.add_row(
+                arm, label, cell(nats), cell(last_block), cell(final_norm), str(nats["n"])
+            )
     Console().print(table)
+
+
+def at_step(points: list[dict[str, Any]], step: int) -> dict[str, Any]:
+    """Return the point of a run at a step."""
+    return next(point for point in points if point["step"] == step)
 
 
 def cosine(point: dict[str, Any], site: str) -> float:
@@ -111,10 +117,12 @@ def cosine(point: dict[str, Any], site: str) -> float:
     return next(entry["average_cosine"] for entry in point["sites"] if entry["site"] == site)
 
 
-def cell(found: dict[str, Any]) -> str:
+def cell(estimate: dict[str, Any]) -> str:
     """A mean and its 95 % interval over seeds."""
-    interval = found["interval"]
-    return f"{found['mean']:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+    interval = estimate["interval"]
+    return f"{estimate['mean']:.3f}" + (
+        f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from headscan import Lens, decone
 from headscan.measures import average_cosine
+from headscan.model.recording import before_call
 from headscan.text import Windows
 from headscan.training import PackedText, fit_head, perplexity
 from headscan.training.heads import body_of, final_norm_of
@@ -38,20 +39,22 @@ def with_bias(model: PreTrainedModel) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def told(model: PreTrainedModel, held: torch.Tensor) -> list[float]:
+def measurements(model: PreTrainedModel, held_out: torch.Tensor) -> list[float]:
     """Held-out nats, cosine of what the head reads, cosine of the last block."""
     body = body_of(model)
-    seen = []
-    hook = final_norm_of(body).register_forward_pre_hook(
-        lambda module, given: seen.append(given[0])
-    )
-    read = body(held).last_hidden_state
-    hook.remove()
-    nats = perplexity(model, held.numpy()).nats_per_token
-    return [
-        nats,
-        *(average_cosine(each.flatten(0, 1).double().numpy()) for each in (read, seen[0])),
-    ]
+    last_block: list[torch.Tensor] = []
+
+    def keep(_module: torch.nn.Module, args: tuple, _kwargs: dict) -> None:
+        last_block.append(args[0])
+
+    with before_call(final_norm_of(body), keep):
+        head_input = body(held_out).last_hidden_state
+    nats = perplexity(model, held_out.numpy()).nats_per_token
+    return [nats, _cosine(head_input), _cosine(last_block[0])]
+
+
+def _cosine(states: torch.Tensor) -> float:
+    return average_cosine(states.flatten(0, 1).double().numpy())
 
 
 def main() -> None:
@@ -67,8 +70,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     lens = Lens.load(options.model, dtype="float32")
-    data, kept = PackedText.of(Windows(options.text, lens.tokenizer, CONTEXT)).split(0.05)
-    held = torch.from_numpy(kept.rows[:HELD]).long()
+    data, held_out_text = PackedText.of(Windows(options.text, lens.tokenizer, CONTEXT)).split(0.05)
+    held_out = torch.from_numpy(held_out_text.rows[:HELD]).long()
     lens.model.train(False)
     starts: dict[str, Callable[[], PreTrainedModel]] = {
         "as it is": lambda: copy.deepcopy(lens.model),
@@ -84,21 +87,21 @@ def main() -> None:
         flush=True,
     )
     for name, make in starts.items():
-        _row(name, "—", 0, [told(make(), held)])
+        _row(name, "—", 0, [measurements(make(), held_out)])
         for rate in options.rates:
-            found = []
+            rows = []
             for seed in range(options.seeds):
                 model = make()
                 for parameter in model.parameters():
                     parameter.requires_grad_(True)
                 fit_head(model, data.rows, steps=options.steps, batch=BATCH, rate=rate, seed=seed)
-                found.append(told(model, held))
-            _row(name, f"{rate:g}", options.steps, found)
+                rows.append(measurements(model, held_out))
+            _row(name, f"{rate:g}", options.steps, rows)
 
 
-def _row(name: str, rate: str, steps: int, found: list[list[float]]) -> None:
+def _row(name: str, rate: str, steps: int, rows: list[list[float]]) -> None:
     cells = []
-    for values in zip(*found, strict=True):
+    for values in zip(*rows, strict=True):
         mean = sum(values) / len(values)
         cells.append(
             f"{mean:.3f} [{min(values):.3f}, {max(values):.3f}]"

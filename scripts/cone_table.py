@@ -23,14 +23,14 @@ their share of the tokens.
 """
 
 
-def said(row: Row, name: str = "share", places: int = 2) -> str:
+def cell(row: Row, name: str = "share", decimals: int = 2) -> str:
     """The number and its interval."""
     value = row.number(name)
     interval = row.interval(name)
     if value is None:
         return "none"
-    ends = "" if interval is None else f" [{interval[0]:.{places}f}, {interval[1]:.{places}f}]"
-    return f"{value:.{places}f}{ends}".replace("0.", ".")
+    ends = "" if interval is None else f" [{interval[0]:.{decimals}f}, {interval[1]:.{decimals}f}]"
+    return f"{value:.{decimals}f}{ends}".replace("0.", ".")
 
 
 def part(row: Row) -> str:
@@ -41,7 +41,7 @@ def part(row: Row) -> str:
         .replace(".mlp", " MLP")
         .replace(".attention", " attention")
     )
-    return f"{name.replace('.mixer', ' mixer')} {said(row)}"
+    return f"{name.replace('.mixer', ' mixer')} {cell(row)}"
 
 
 def built(result: ScanResult) -> str:
@@ -52,19 +52,20 @@ def built(result: ScanResult) -> str:
         for row in rows
         if row["kind"] == "branch" and row.text("site").rsplit(".", 1)[-1].isdigit()
     ]
-    here = [row for row in rows if row["site"] == blocks[-1]]
+    last_rows = [row for row in rows if row["site"] == blocks[-1]]
     site = next(row for row in result.sites if row["site"] == blocks[-1])
     branches = sorted(
-        (r for r in here if r["kind"] == "branch"), key=lambda row: -(row.number("share") or 0)
+        (r for r in last_rows if r["kind"] == "branch"), key=lambda row: -(row.number("share") or 0)
     )
     away = [row for row in branches[::-1] if (row.number("share") or 0) < AWAY]
     coordinates = sorted(
-        (r for r in here if r["kind"] == "coordinate"), key=lambda row: -(row.number("share") or 0)
+        (r for r in last_rows if r["kind"] == "coordinate"),
+        key=lambda row: -(row.number("share") or 0),
     )
     top = [row for row in coordinates if not row.text("part").startswith("other")][:2]
     bands = [
-        f"{row.text('part')} {said(row)} for {row.number('tokens'):.2f}"
-        for row in here
+        f"{row.text('part')} {cell(row)} for {row.number('tokens'):.2f}"
+        for row in last_rows
         if row["kind"] in ("band", "position")
         and abs((row.number("share") or 0) - (row.number("tokens") or 0)) > APART
     ]
@@ -76,7 +77,7 @@ def built(result: ScanResult) -> str:
     order = sorted(blocks_total, key=lambda key: -blocks_total[key])[:3]
     cells = [
         result.models[0].name,
-        said(site, "average_cosine"),
+        cell(site, "average_cosine"),
         "; ".join(part(row) for row in branches[:NAMED]),
         "; ".join(part(row) for row in away[:3]) or "none",
         ", ".join(f"{key} {blocks_total[key]:.2f}" for key in order),
@@ -94,11 +95,11 @@ def says(result: ScanResult) -> str | None:
     row = rows[0]
     cells = [
         result.models[0].name,
-        said(row, "correlation"),
+        cell(row, "correlation"),
         f"{row.number('permuted'):.2f}",
         f"{row.number('random'):.2f}",
-        said(row, "cosine", 3),
-        said(row, "cosine_after", 3),
+        cell(row, "cosine", 3),
+        cell(row, "cosine_after", 3),
         f"{row.number('stream_gauge') or 0:.3f}",
         row.text("says"),
     ]
@@ -123,7 +124,8 @@ def main() -> None:
         "\n| model | r | permuted | random | cosine at the head | after | stream | says "
         "|\n|---|---|---|---|---|---|---|---|"
     )
-    print("\n".join(line for result in scans if (line := says(result))))
+    lines = [says(result) for result in scans]
+    print("\n".join(line for line in lines if line))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,9 @@ class Family:
         return model.eval()
 
 
-def _bert(name: str, **more: Any) -> list[Family]:
+def _bert(name: str, **settings: Any) -> list[Family]:
     """An encoder of BERT's kind with its masked head, and bare."""
-    options = SMALL | WIDE | {"max_position_embeddings": 64} | more
+    options = SMALL | WIDE | {"max_position_embeddings": 64} | settings
     return [
         Family(f"{name} (masked LM)", f"{name}Config", f"{name}ForMaskedLM", options),
         Family(f"{name} (bare encoder)", f"{name}Config", f"{name}Model", options),
@@ -400,7 +401,7 @@ def compare(model: Any) -> Comparison:
         {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
     )
     with torch.no_grad():
-        own = model(**inputs, **cacheless, output_hidden_states=True)
+        output = model(**inputs, **cacheless, output_hidden_states=True)
     sites = [site for site in lens.sites if site.count(".") < 2 or site.split(".")[-1].isdigit()]
     mine = lens.run(**inputs, sites=sites)
     differences: dict[str, float] = {}
@@ -410,16 +411,14 @@ def compare(model: Any) -> Comparison:
             "encoder.": "encoder_hidden_states",
             "decoder.": "decoder_hidden_states",
         }
-        states = own[names[stack.prefix]]
-        differences |= _compare_stack(lens, stack, mine, list(states))
+        states = output[names[stack.prefix]]
+        differences |= _compare_stack(stack, mine, list(states))
     if "head" in mine:
-        differences["head"] = _distance(mine["head"], own.logits)
+        differences["head"] = _distance(mine["head"], output.logits)
     return Comparison(lens, tuple(differences), max(differences.values()))
 
 
-def _compare_stack(
-    lens: Lens, stack: Any, mine: dict[str, Tensor], states: list[Tensor]
-) -> dict[str, float]:
+def _compare_stack(stack: Any, mine: dict[str, Tensor], states: list[Tensor]) -> dict[str, float]:
     prefix = stack.prefix
     depth = stack.depth
     blocks = [f"{prefix}block.{index}" for index in range(depth)]
@@ -456,36 +455,40 @@ def row(family: Family, result: Comparison) -> str:
     cells = [family.name, f"`{family.model}`"]
     kinds = []
     for kind in ("attention", "cross_attention", "mixer", "mlp"):
-        found = [site for site in lens.sites if site.endswith(f".{kind}")]
-        if found:
-            kinds.append(
-                kind
-                if len(found) == lens.depth or kind == "cross_attention"
-                else f"{kind} ({len(found)})"
-            )
+        sites = [site for site in lens.sites if site.endswith(f".{kind}")]
+        if len(sites) == lens.depth or (sites and kind == "cross_attention"):
+            kinds.append(kind)
+        elif sites:
+            kinds.append(f"{kind} ({len(sites)})")
     cells.append(", ".join(kinds))
     cells.append("yes" if any(site.endswith("final_norm") for site in lens.sites) else "no")
     cells.append("yes" if "head" in lens.sites else "no")
-    plain = [flag for stack in lens.stacks for flag in stack.plain]
-    cells.append(
-        "every" if all(plain) else "none" if not any(plain) else f"{sum(plain)} of {len(plain)}"
-    )
-    cells.append(
-        "equal" if result.worst == 0 else "within 1e-5" if result.worst < 1e-5 else "different"
-    )
+    plain = list(chain.from_iterable(stack.plain for stack in lens.stacks))
+    if all(plain):
+        cells.append("every")
+    elif any(plain):
+        cells.append(f"{sum(plain)} of {len(plain)}")
+    else:
+        cells.append("none")
+    if result.worst == 0:
+        cells.append("equal")
+    else:
+        cells.append("within 1e-5" if result.worst < 1e-5 else "different")
     return "| " + " | ".join(cells) + " |"
 
 
 HEADER = """# Coverage
 
-Written by `scripts/coverage.py`; a test fails when it is not up to date. Each row is a tiny model of the family, built
-from a configuration with random weights. headscan knows none of these classes: it finds the sites by running the model
-once (see `headscan.model.recording`), so families that are not listed work too wherever blocks run one after another.
+Written by `scripts/coverage.py`; a test fails when it is not up to date. Each row is a tiny model
+of the family, built from a configuration with random weights. headscan knows none of these classes:
+it finds the sites by running the model once (see `headscan.model.recording`), so families that are
+not listed work too wherever blocks run one after another.
 
-All have `embedding` and every `block.I`. *Branches* are the sites `block.I.attention` and so on: what the branch adds to the
-residual stream, before the addition and before any norm of the sum. *Plain* tells for how many blocks the block's output is its
-input plus its branches; elsewhere a norm acts on the sum (BERT) or on the input (RWKV's first block). *Compared* tells
-how headscan's embedding, blocks, final norm and logits compare with the model's own: equal means to the last bit.
+All have `embedding` and every `block.I`. *Branches* are the sites `block.I.attention` and so on:
+what the branch adds to the residual stream, before the addition and before any norm of the sum.
+*Plain* tells for how many blocks the block's output is its input plus its branches; elsewhere a
+norm acts on the sum (BERT) or on the input (RWKV's first block). *Compared* tells how headscan's
+embedding, blocks, final norm and logits compare with the model's own: equal means to the last bit.
 
 | family | class | branches | final_norm | head | plain | compared |
 |---|---|---|---|---|---|---|
@@ -494,16 +497,18 @@ how headscan's embedding, blocks, final norm and logits compare with the model's
 FOOTER = """
 What to know when reading the numbers:
 
-- transformers' `hidden_states[-1]` is the output of the final norm where there is one. `block.N-1` is *before* that norm; both
-  are sites. Mamba and RWKV leave the embedding out of their hidden states; headscan has it.
-- `embedding` is what the first block is given: with positions, norm, scale or projection where the model has them.
+- transformers' `hidden_states[-1]` is the output of the final norm where there is one. `block.N-1`
+  is *before* that norm; both are sites. Mamba and RWKV leave the embedding out of their hidden
+  states; headscan has it.
+- `embedding` is what the first block is given: with positions, norm, scale or projection where the
+  model has them.
 - Encoder-decoders prefix their sites with `encoder.` and `decoder.`.
 - ALBERT runs the same block again and again: `block.3` is the fourth pass through the same weights.
-- RWKV halves the stream every `rescale_every` blocks in evaluation mode. The sites carry the halved values, as the
-  model's own hidden states do; `Lens.notes` says after which blocks.
+- RWKV halves the stream every `rescale_every` blocks in evaluation mode. The sites carry the halved
+  values, as the model's own hidden states do; `Lens.notes` says after which blocks.
 - Mamba and RWKV have no attention, hence no such site. What mixes tokens there is `block.I.mixer`.
-- Not covered, with a clear error: models that keep attention and MLPs in separate lists instead of blocks (XLM,
-  Flaubert), and models that need more than token ids.
+- Not covered, with a clear error: models that keep attention and MLPs in separate lists instead of
+  blocks (XLM, Flaubert), and models that need more than token ids.
 """
 
 

@@ -23,7 +23,7 @@ either rate, are above that seed's numbers of the other, at either.
 
 import argparse
 from collections.abc import Callable
-from itertools import permutations
+from itertools import chain, permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ RATES: dict[FeatureOptimiser, tuple[float, float]] = {
     "signgd": (0.001, 0.003),
     "muon": (0.003, 0.01),
 }
+Results = dict[FeatureOptimiser, list[list[dict[str, float]]]]
+"""For each optimiser and seed, the numbers at each learning rate."""
+DECIMALS = {"steps": 0, "rank": 1}
 LOSSES = (0.3, 0.03)
 STEPS = 20_000  # at most
 TOKENS = 77  # as the stories have
@@ -62,8 +65,8 @@ def weighted_cosine(rows: npt.NDArray[np.float64], often: npt.NDArray[np.float64
     1.0
     """
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    own = float((often**2).sum())
-    return (float(((often @ unit) ** 2).sum()) - own) / (1 - own)
+    self_weight = float((often**2).sum())
+    return (float(((often @ unit) ** 2).sum()) - self_weight) / (1 - self_weight)
 
 
 def numbers_of(run: FeatureRun, labels: SoftLabels) -> dict[str, float]:
@@ -93,18 +96,17 @@ def main() -> None:
     for language, draw in LANGUAGES.items():
         drawn = [draw(seed) for seed in range(options.seeds)]
         for loss in LOSSES:
-            found = {
-                name: [
-                    _numbers(name, each, loss, options.width, seed)
-                    for seed, each in enumerate(drawn)
+            results: Results = {}
+            for name in RATES:
+                results[name] = [
+                    _numbers(name, labels, loss, options.width, seed)
+                    for seed, labels in enumerate(drawn)
                 ]
-                for name in RATES
-            }
             print(
                 f"\n{language}, {loss:g} nats above the entropy, width {options.width}, seeds 0 "
                 f"to {options.seeds - 1}\n"
             )
-            _print(found)
+            _print(results)
 
 
 def _numbers(
@@ -113,7 +115,7 @@ def _numbers(
     """The numbers of one seed, an item for each learning rate. The script ends where a run does not
     reach the loss.
     """
-    made = []
+    rows = []
     for rate in RATES[name]:
         run = theory.train_features(
             labels,
@@ -131,42 +133,46 @@ def _numbers(
                 f"{name} at the rate {rate:g} does not come to {loss:g} nats above the entropy in "
                 f"{STEPS:,} steps."
             )
-        made.append(numbers_of(run, labels))
-    return made
+        rows.append(numbers_of(run, labels))
+    return rows
 
 
-def _print(found: dict[FeatureOptimiser, list[list[dict[str, float]]]]) -> None:
-    columns = list(found["gd"][0][0])
+def _print(results: Results) -> None:
+    columns = list(results["gd"][0][0])
     print(f"| optimiser | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
-    for name, seeds in found.items():
+    for name, seeds in results.items():
         cells = []
         for column in columns:
-            values = [each[column] for seed in seeds for each in seed]
-            places = 0 if column == "steps" else 1 if column == "rank" else 3
-            cells.append(f"{min(values):.{places}f} to {max(values):.{places}f}")
+            values = [row[column] for row in chain.from_iterable(seeds)]
+            decimals = DECIMALS.get(column, 3)
+            cells.append(f"{min(values):.{decimals}f} to {max(values):.{decimals}f}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print()
     for column in columns:
-        above = [
-            f"{one} > {other} (by {min(gaps):.3g} at least)"
-            for one, other in permutations(found, 2)
-            if min(
-                gaps := [
-                    _least(a, column) + _least(b, column, -1)
-                    for a, b in zip(found[one], found[other], strict=True)
-                ]
-            )
-            > 0
-        ]
+        above = []
+        for first, second in permutations(results, 2):
+            gap = _least_gap(results[first], results[second], column)
+            if gap > 0:
+                above.append(f"{first} > {second} (by {gap:.3g} at least)")
         print(
             f"{column}, in every seed and at both rates: {'; '.join(above) or 'no difference'}",
             flush=True,
         )
 
 
+def _least_gap(
+    first: list[list[dict[str, float]]], second: list[list[dict[str, float]]], column: str
+) -> float:
+    """Return the least difference of one optimiser to another, over seeds and all rates."""
+    gaps = [_least(a, column) + _least(b, column, -1) for a, b in zip(first, second, strict=True)]
+    return min(gaps)
+
+
 def _least(rates: list[dict[str, float]], column: str, sign: int = 1) -> float:
-    """The least of a seed's numbers over its rates; with the sign -1 the least of their negatives."""
-    return min(sign * each[column] for each in rates)
+    """The least of a seed's numbers over its rates; with the sign -1 the least of their
+    negatives.
+    """
+    return min(sign * rate[column] for rate in rates)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ import headscan
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "gallery"
 
 
-def main(saved: str, wanted: list[str]) -> None:
+def main(saved: str, names: list[str]) -> None:
     """Write them."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     result = headscan.load(saved)
-    for name in wanted:
+    for name in names:
         figure = result.plot(name)
         figure.update_layout(width=640, paper_bgcolor="white", plot_bgcolor="white")
         figure.write_image(FOLDER / f"{result.kind}-{name}.svg")

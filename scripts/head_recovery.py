@@ -69,7 +69,7 @@ def main() -> None:
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "recovery.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
+    stored = json.loads(path.read_text()) if path.exists() else {}
     print(
         "| V | d | vanilla | tied | bias | probe | fine-tuned |\n|---|---|---|---|---|---|---|",
         flush=True,
@@ -77,35 +77,39 @@ def main() -> None:
     for cell in options.cells:
         vocabulary, width = map(int, cell.split("/"))
         name = f"{vocabulary}/{width}/{options.seed}"
-        if name not in found:
+        if name not in stored:
             plan = plan_of(vocabulary, width, options.steps)
-            words = fit_tokenizer(documents(options.text), vocabulary, context=plan.context)
-            data, kept = PackedText.of(Windows(options.text, words, plan.context)).split(0.05)
-            rows = kept.rows[:128]
-            counts = data.counts(len(words))
+            tokenizer = fit_tokenizer(documents(options.text), vocabulary, context=plan.context)
+            data, held_out_text = PackedText.of(
+                Windows(options.text, tokenizer, plan.context)
+            ).split(0.05)
+            rows = held_out_text.rows[:128]
+            counts = data.counts(len(tokenizer))
             common = {
                 "seed": options.seed,
                 "folder": str(options.out / "trainer"),
-                "every": options.steps,
+                "interval": options.steps,
             }
-            vanilla = run_arm(VANILLA, plan, data, rows, words, **common)[-1]["nats"]["head"]
+            vanilla = run_arm(VANILLA, plan, data, rows, tokenizer, **common)[-1]["nats"]["head"]
             bodies: list = []
-            nats = run_arm(HEADLESS_ARM, plan, data, rows, words, keep=bodies, **common)[-1]["nats"]
+            nats = run_arm(HEADLESS_ARM, plan, data, rows, tokenizer, keep=bodies, **common)[-1][
+                "nats"
+            ]
             for mode, rate in RATE.items():
-                whole = recover_head(bodies[0], mode, counts=counts)
+                recovered = recover_head(bodies[0], mode, counts=counts)
                 fit_head(
-                    whole,
+                    recovered,
                     data.rows,
                     steps=options.steps // 10,
                     batch=plan.batch,
                     rate=rate,
                     seed=options.seed,
                 )
-                nats[mode] = perplexity(whole, rows).nats_per_token
-            found[name] = {"vanilla": vanilla} | nats
-            path.write_text(json.dumps(found, indent=1))
+                nats[mode] = perplexity(recovered, rows).nats_per_token
+            stored[name] = {"vanilla": vanilla} | nats
+            path.write_text(json.dumps(stored, indent=1))
         cells = " | ".join(
-            f"{found[name][key]:.3f}" for key in ("vanilla", "tied", "bias", "probe", "finetune")
+            f"{stored[name][key]:.3f}" for key in ("vanilla", "tied", "bias", "probe", "finetune")
         )
         print(f"| {vocabulary:,} | {width} | {cells} |", flush=True)
 

@@ -21,20 +21,21 @@ OWN = ("dev", "docs")
 def lowest(project: dict[str, object]) -> dict[str, str]:
     """The name of every requirement and its lower bound; those without one are left out.
 
-    >>> lowest({"dependencies": ["numpy>=2.0", "a>=1,<2"], "optional-dependencies": {"x": ["a>=1.5", "b"], "dev": ["c>=3"]}})
+    >>> extras = {"x": ["a>=1.5", "b"], "dev": ["c>=3"]}
+    >>> lowest({"dependencies": ["numpy>=2.0", "a>=1,<2"], "optional-dependencies": extras})
     {'numpy': '2.0', 'a': '1.5'}
     """
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict)
-    wanted = [
+    groups = [
         project["dependencies"],
         *(needed for name, needed in extras.items() if name not in OWN),
     ]
     bounds: dict[str, str] = {}
-    for requirement in (one for group in wanted for one in group):
-        found = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
-        if found:
-            name, version = found.groups()
+    for requirement in (item for group in groups for item in group):
+        match = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
+        if match:
+            name, version = match.groups()
             bounds[name] = max(
                 bounds.get(name, version), version, key=lambda v: [int(p) for p in v.split(".")]
             )
@@ -43,5 +44,5 @@ def lowest(project: dict[str, object]) -> dict[str, str]:
 
 if __name__ == "__main__":
     bounds = lowest(tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"])
-    bounds |= dict(given.split("==") for given in sys.argv[1:])
+    bounds |= dict(argument.split("==") for argument in sys.argv[1:])
     print(*(f"{name}=={version}" for name, version in bounds.items()), sep="\n")

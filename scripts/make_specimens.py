@@ -125,7 +125,7 @@ def main() -> None:
             recipe,
             corpus,
             options.work,
-            every=max(1, min(250, recipe.steps // 12)),
+            interval=max(1, min(250, recipe.steps // 12)),
             bf16=not options.float32,
         )
         return

@@ -18,23 +18,23 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures.md"
 
 def span(measure: Measure) -> str:
     """The range of a measure with its unit."""
-    words = measure.words
+    description = measure.words
     low, high = (
         end if bound is None else f"{bound:g}"
-        for bound, end in zip(words.range, ("−∞", "∞"), strict=True)
+        for bound, end in zip(description.range, ("−∞", "∞"), strict=True)
     )
-    return f"{low} to {high}" + (f" {words.unit}" if words.unit else "")
+    return f"{low} to {high}" + (f" {description.unit}" if description.unit else "")
 
 
 def entry(measure: Measure) -> str:
-    """What a measure says of itself, under a heading of the third level."""
-    words = measure.words
+    """Return the description of a measure, under a heading of the third level."""
+    description = measure.words
     details = inspect.cleandoc(measure.function.__doc__ or "").split(">>>")[0].strip()
     return (
-        f"### `{measure.name}`: {words.title}\n\n{words.sentence}\n\n    "
-        f"{words.formula}\n\n{details}\n\n"
-        f"Range {span(measure)}. Cost {words.cost}. Undefined for {words.undefined}. "
-        f"Source: {words.source}.\n"
+        f"### `{measure.name}`: {description.title}\n\n{description.sentence}\n\n    "
+        f"{description.formula}\n\n{details}\n\n"
+        f"Range {span(measure)}. Cost {description.cost}. Undefined for {description.undefined}. "
+        f"Source: {description.source}.\n"
     )
 
 

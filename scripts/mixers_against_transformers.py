@@ -60,10 +60,10 @@ def plan_of(kind: str, steps: int, rate: float) -> Recipe:
     return replace(plan, name="mixer", architecture=architecture)
 
 
-def asked(model: Any, data: PackedText, kept: PackedText, seed: int) -> dict[str, Any]:
-    """What the trained body retrieves, and what it recalls of a hidden first token."""
+def scores_of(model: Any, data: PackedText, held_out: PackedText, seed: int) -> dict[str, Any]:
+    """Return what the trained body retrieves, and what it recalls of a hidden first token."""
     body = copy.deepcopy(body_of(model)).eval().requires_grad_(False)
-    found = recall(body, first=1, seed=seed, ids=torch.from_numpy(kept.rows[:6, :16]).long())
+    recalled = recall(body, first=1, seed=seed, ids=torch.from_numpy(held_out.rows[:6, :16]).long())
     tried = []
     for rate in RETRIEVAL_RATES:
         searcher = copy.deepcopy(model)
@@ -71,11 +71,11 @@ def asked(model: Any, data: PackedText, kept: PackedText, seed: int) -> dict[str
             searcher, *halves(data.rows), steps=100, batch=32, rate=rate, seed=seed
         )
         tried.append(
-            (sum(losses[-10:]) / 10, rate, retrieval_accuracy(searcher, *halves(kept.rows)))
+            (sum(losses[-10:]) / 10, rate, retrieval_accuracy(searcher, *halves(held_out.rows)))
         )
     loss, rate, accuracy = min(tried)
     return {
-        "recall": found.numbers(),
+        "recall": recalled.numbers(),
         "retrieval": accuracy,
         "infonce": loss,
         "retrieval_rate": rate,
@@ -100,9 +100,9 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.json"
     runs = json.loads(path.read_text()) if path.exists() else {}
-    words = fit_tokenizer(documents(options.text), options.vocabulary, context=128)
-    data, kept = PackedText.of(Windows(options.text, words, 128)).split(0.1)
-    held_out = kept.rows[:100]
+    tokenizer = fit_tokenizer(documents(options.text), options.vocabulary, context=128)
+    data, held_out_text = PackedText.of(Windows(options.text, tokenizer, 128)).split(0.1)
+    held_out = held_out_text.rows[:100]
     common = {"folder": str(options.out / "trainer")}
 
     def run(name: str, make: Any) -> Any:
@@ -121,7 +121,7 @@ def main() -> None:
             points = run(
                 f"rate/{kind}/{rate}",
                 lambda plan=plan: run_arm(
-                    VANILLA, plan, data, held_out, words, seed=0, every=plan.steps, **common
+                    VANILLA, plan, data, held_out, tokenizer, seed=0, interval=plan.steps, **common
                 ),
             )
             tried[rate] = points[-1]["nats"]["head"]
@@ -137,13 +137,13 @@ def main() -> None:
                     plan,
                     data,
                     held_out,
-                    words,
+                    tokenizer,
                     seed=seed,
-                    every=plan.steps // 4,
+                    interval=plan.steps // 4,
                     keep=models,
                     **common,
                 )
-                return {"points": points, "asked": asked(models[0], data, kept, seed)}
+                return {"points": points, "asked": scores_of(models[0], data, held_out_text, seed)}
 
             run(f"tokens/{kind}/{seed}", make)
         slowest = max(runs[f"tokens/{kind}/{seed}"]["points"][-1]["seconds"] for kind in kinds)
@@ -160,18 +160,18 @@ def main() -> None:
                         plan,
                         data,
                         held_out,
-                        words,
+                        tokenizer,
                         seed=seed,
-                        every=10**9,
+                        interval=10**9,
                         seconds=slowest,
                         **common,
                     ),
                 )
 
     def over_seeds(kind: str, value: Any) -> str:
-        found = summary(value(kind, seed) for seed in range(options.seeds))
-        low, high = found["interval"] or (float("nan"),) * 2
-        return f"{found['mean']:.3f} [{low:.3f}, {high:.3f}]"
+        estimate = summary(value(kind, seed) for seed in range(options.seeds))
+        low, high = estimate["interval"] or (float("nan"),) * 2
+        return f"{estimate['mean']:.3f} [{low:.3f}, {high:.3f}]"
 
     def asked_of(key: str) -> Any:
         return lambda kind, seed: runs[f"tokens/{kind}/{seed}"]["asked"][key]
@@ -198,7 +198,7 @@ def main() -> None:
         "hidden first token by search": recalled("exact"),
     }
     print(
-        f"\n{len(words):,} tokens, {data.rows.size:,} training, {held_out.size:,} held out; "
+        f"\n{len(tokenizer):,} tokens, {data.rows.size:,} training, {held_out.size:,} held out; "
         f"rates {rates}\n"
     )
     print(f"| | {' | '.join(kinds)} |\n|---|{'---|' * len(kinds)}")

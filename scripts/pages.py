@@ -92,8 +92,8 @@ def materials(folder: Path) -> dict[str, str]:
 
 
 def _command(kind: str, folder: Path) -> str:
-    words = EXAMPLES[kind]
-    return words.format(**materials(folder)) if "{" in words else words
+    template = EXAMPLES[kind]
+    return template.format(**materials(folder)) if "{" in template else template
 
 
 def make(kind: str, folder: Path) -> Path:
@@ -102,14 +102,26 @@ def make(kind: str, folder: Path) -> Path:
     """
     from headscan.cli import main
 
-    said = io.StringIO()
-    words = ["headscan", *shlex.split(_command(kind, folder)), "--out", str(folder), "--overwrite"]
-    with mock.patch.object(sys, "argv", words), redirect_stdout(said), redirect_stderr(said):
+    printed = io.StringIO()
+    arguments = [
+        "headscan",
+        *shlex.split(_command(kind, folder)),
+        "--out",
+        str(folder),
+        "--overwrite",
+    ]
+    with (
+        mock.patch.object(sys, "argv", arguments),
+        redirect_stdout(printed),
+        redirect_stderr(printed),
+    ):
         try:
             main()
         except SystemExit as leaving:
             if leaving.code:
-                raise RuntimeError(f"{shlex.join(words)}: {said.getvalue()[-2000:]}") from None
+                raise RuntimeError(
+                    f"{shlex.join(arguments)}: {printed.getvalue()[-2000:]}"
+                ) from None
     return folder / "report.html"
 
 
@@ -122,7 +134,7 @@ def axe() -> str | None:
 
 
 def violations(page: object) -> list[str]:
-    """What axe-core finds against an open page, with everything unfolded.
+    """Return the faults that axe-core finds on an open page, with everything unfolded.
 
     Of what it finds in order only one example is described: describing thousands of marks takes
     longer than all its rules.
@@ -131,8 +143,12 @@ def violations(page: object) -> list[str]:
     if page.evaluate("!window.axe"):  # type: ignore[attr-defined]
         page.evaluate(axe())  # type: ignore[attr-defined]
     run = "axe.run({resultTypes: ['violations']}).then((found) => found.violations)"
-    found = page.evaluate(run)  # type: ignore[attr-defined]
-    return [f"{one['id']}: {node['html'][:160]}" for one in found for node in one["nodes"][:2]]
+    found_violations = page.evaluate(run)  # type: ignore[attr-defined]
+    return [
+        f"{violation['id']}: {node['html'][:160]}"
+        for violation in found_violations
+        for node in violation["nodes"][:2]
+    ]
 
 
 def look(browser: object, path: Path) -> None:
@@ -160,11 +176,11 @@ def look(browser: object, path: Path) -> None:
 
 def main() -> None:
     """Make the pages, and look at them."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("--only", default=",".join(EXAMPLES))
-    asked.add_argument("--pictures-only", action="store_true")
-    options = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default=",".join(EXAMPLES))
+    parser.add_argument("--pictures-only", action="store_true")
+    options = parser.parse_args()
     kinds = options.only.split(",")
     if not options.pictures_only:
         for kind in kinds:

@@ -41,22 +41,22 @@ MARKS = ("<!-- population -->", "<!-- /population -->")
 
 
 def examined(
-    name: str, source: str | Lens, kind: str, about: str, given: argparse.Namespace
+    name: str, source: str | Lens, kind: str, about: str, arguments: argparse.Namespace
 ) -> Reference:
     """One model's row."""
-    found = headscan.checkup(
+    result = headscan.checkup(
         source,
-        given.text,
-        budget=given.budget,
-        max_tokens=given.max_tokens,
-        tokenizer=given.tokenizer,
+        arguments.text,
+        budget=arguments.budget,
+        max_tokens=arguments.max_tokens,
+        tokenizer=arguments.tokenizer,
     )
-    return replace(reference(found, 0), model=name, kind=kind, about=about)  # type: ignore[arg-type]
+    return replace(reference(result, 0), model=name, kind=kind, about=about)  # type: ignore[arg-type]
 
 
 def write(rows: list[Reference]) -> None:
     """The table, by kind and name."""
-    ordered = [asdict(one) for one in sorted(rows, key=lambda one: (one.kind, one.model.lower()))]
+    ordered = [asdict(row) for row in sorted(rows, key=lambda row: (row.kind, row.model.lower()))]
     FILE.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     population.cache_clear()
 
@@ -72,11 +72,11 @@ def table(rows: list[Reference], codes: list[str]) -> str:
         + " | alarms |",
         "|---|---|" + "---|" * (len(codes) + 1),
     ]
-    for one in sorted(rows, key=lambda one: (one.kind != "healthy", one.values.get("HS101", 2.0))):
-        alarms = alarming(one.values)
-        cells = [f"{one.values[code]:.3g}" if code in one.values else "-" for code in codes]
+    for row in sorted(rows, key=lambda row: (row.kind != "healthy", row.values.get("HS101", 2.0))):
+        alarms = alarming(row.values)
+        cells = [f"{row.values[code]:.3g}" if code in row.values else "-" for code in codes]
         lines.append(
-            f"| {one.model} | {one.about} | {' | '.join(cells)} | {', '.join(alarms) or 'none'} |"
+            f"| {row.model} | {row.about} | {' | '.join(cells)} | {', '.join(alarms) or 'none'} |"
         )
     return "\n".join(lines)
 
@@ -91,7 +91,7 @@ def ranges(codes: list[str]) -> str:
     ]
     for code in codes:
         known = trained_values(code)
-        one = CONDITIONS[code]
+        condition = CONDITIONS[code]
         healthy = [
             row.values[code] for row in population() if row.kind == "healthy" and code in row.values
         ]
@@ -99,14 +99,14 @@ def ranges(codes: list[str]) -> str:
         cells = ["-" if value is None else f"{value:.3g}" for value in values]
         limit = (
             "none by itself"
-            if one.known
-            else f"{'≥' if one.least else '≤'} "
-            f"{one.threshold if one.alarm is None else one.alarm:g}"
+            if condition.known
+            else f"{'≥' if condition.least else '≤'} "
+            f"{condition.threshold if condition.alarm is None else condition.alarm:g}"
         )
         spread = f"{min(healthy):.3g} to {max(healthy):.3g} ({len(healthy)})" if healthy else "-"
         lines.append(
-            f"| {code} {one.unit.split(' (')[0]} | {len(known)} | {' | '.join(cells)} | {spread} "
-            f"| {limit} |"
+            f"| {code} {condition.unit.split(' (')[0]} | {len(known)} | {' | '.join(cells)} | "
+            f"{spread} | {limit} |"
         )
     return "\n".join(lines)
 
@@ -122,9 +122,9 @@ def contributed(path: str) -> list[Reference]:
 def pages() -> dict[Path, str]:
     """The page that shows the table, as it must be: docs/population.md."""
     rows = list(population())
-    healthy = [one for one in rows if one.kind == "healthy"]
-    texts = sorted({f"{one.text} ({one.tokens:,} tokens)" for one in rows if one.tokens})
-    known = [code for code in CONDITIONS if any(code in one.values for one in rows)]
+    healthy = [row for row in rows if row.kind == "healthy"]
+    texts = sorted({f"{row.text} ({row.tokens:,} tokens)" for row in rows if row.tokens})
+    known = [code for code in CONDITIONS if any(code in row.values for row in rows)]
     by_question = [[code for code in known if code.startswith(f"HS{k}")] for k in (1, 2, 3, 4)]
     ill = len(rows) - len(healthy)
     parts = [
@@ -141,9 +141,9 @@ def pages() -> dict[Path, str]:
         "a pull request, `python scripts/population.py --add FILE --kind healthy --about WORDS` "
         "takes it in and writes these tables anew.",
         f"## Percentiles\n\nEdition {edition()}, windows of "
-        f"{' or '.join(sorted({str(one.context) for one in rows}))} tokens; "
+        f"{' or '.join(sorted({str(row.context) for row in rows}))} tokens; "
         "the edition changes with any row. Percentiles are of the "
-        f"{sum(one.trained for one in rows)} models that are as they "
+        f"{sum(row.trained for row in rows)} models that are as they "
         "were trained, healthy or not; models into which a fault was put are left out, for they "
         "are copies of one. The "
         "percentile of a value is the share of these models below it, equal ones by half. With "
@@ -171,30 +171,30 @@ def main() -> None:
     parser.add_argument("--add", nargs="*", default=[], metavar="FOLDER")
     parser.add_argument("--kind", default="unjudged")
     parser.add_argument("--about", help="what the model of --add is, in a few words")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     work: list[tuple[str, str | Lens, str, str]] = []
-    for each in given.models:
-        model, _, words = each.partition("=")
+    for argument in arguments.models:
+        model, _, description = argument.partition("=")
         name, _, source = model.rpartition("@")
-        kind, _, about = words.partition(":")
+        kind, _, about = description.partition(":")
         work.append((name or source, source, kind.strip(), about.strip()))
-    for each in given.faults:
+    for argument in arguments.faults:
         # only here: as a module this page's writer leaves imports alone
         sys.path.insert(0, str(ROOT / "benchmarks"))
         from _faults import FAULTS, sick
 
-        name, _, source = each.rpartition("@")
+        name, _, source = argument.rpartition("@")
         healthy = Lens.load(source)
         for fault, put in FAULTS.items():
             if fault != "none":
                 title = f"{name or source}, {fault}"
                 work.append((title, sick(healthy, put, title), "ill", f"injected: {fault}"))
-    rows = {one.model: one for one in population()}
-    for path in given.add:
+    rows = {row.model: row for row in population()}
+    for path in arguments.add:
         for row in contributed(path):
-            rows[row.model] = replace(row, kind=given.kind, about=given.about or "")
+            rows[row.model] = replace(row, kind=arguments.kind, about=arguments.about or "")
     for name, source, kind, about in work:
-        rows[name] = examined(name, source, kind, about, given)
+        rows[name] = examined(name, source, kind, about, arguments)
         print(rows[name], flush=True)
         write(list(rows.values()))
     write(list(rows.values()))

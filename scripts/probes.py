@@ -20,15 +20,17 @@ GAUSSIAN = Path(__file__).resolve().parents[1] / "docs" / "measures" / "gaussian
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures" / "README.md"
 HEAD = """# Tables beyond the core
 
-Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB` takes the names of
-tables, of groups or `all` (both: whatever is not expensive), or `expensive` (everything). Rows are in `result.json` under the
-table's name, in `.frame(NAME)`, in the terminal and in the page. The measures of a site's cloud are in
-[../measures.md](../measures.md); what each number is on Gaussian data in [gaussian.md](gaussian.md).
+Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB`
+takes the names of tables, of groups or `all` (both: whatever is not expensive), or `expensive`
+(everything). Rows are in `result.json` under the table's name, in `.frame(NAME)`, in the terminal
+and in the page. The measures of a site's cloud are in [../measures.md](../measures.md); what each
+number is on Gaussian data in [gaussian.md](gaussian.md).
 
-NAME_interval is a 95 % interval: blocks of consecutive windows are left out, as pieces of a text that runs on, unless the
-explanation says otherwise; those of the measures of a site's cloud are made [another way](../intervals.md). The last column
-says where there is none, and why; a reason such as "fewer than 64 rows" names the case in which it is missing.
-NAME_without_first and its interval leave position 0 of each window out.
+NAME_interval is a 95 % interval: blocks of consecutive windows are left out, as pieces of a text
+that runs on, unless the explanation says otherwise; those of the measures of a site's cloud are
+made [another way](../intervals.md). The last column says where there is none, and why; a reason
+such as "fewer than 64 rows" names the case in which it is missing. NAME_without_first and its
+interval leave position 0 of each window out.
 """
 
 
@@ -38,7 +40,7 @@ def page() -> str:
     probes = [probe.words for probe in ordered_probes()]
     for group in dict.fromkeys(probe.group for probe in probes):
         parts.append(f"## {group.capitalize()}\n")
-        for probe in (one for one in probes if one.group == group):
+        for probe in (probe for probe in probes if probe.group == group):
             cost = " Expensive: it says its time and memory first." if probe.expensive else ""
             parts.append(
                 f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} "
@@ -53,30 +55,34 @@ def page() -> str:
             for name, field in probe.fields.items():
                 low, high = ("" if end is None else f"{end:g}" for end in field.range)
                 span = f"{low} to {high}".strip() if low or high else ""
+                interval = "yes" if span else ""
+                if field.interval:
+                    interval = f"none: {field.interval}"
                 cells = [
                     f"`{name}`",
                     field.sentence,
                     field.formula and f"`{field.formula}`",
                     f"{span} {field.unit}",
                     field.undefined,
-                    f"none: {field.interval}"
-                    if field.interval
-                    else ""
-                    if not low and not high
-                    else "yes",
+                    interval,
                 ]
-                parts.append(
-                    "| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |"
-                )
+                parts.append(_row(cells))
             parts.append("")
     return "\n".join(parts) + "\n"
 
 
+def _row(cells: list[str]) -> str:
+    """Return one row of a Markdown table."""
+    escaped = [cell.strip().replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
+
+
 GAUSSIAN_HEAD = """# What every number is on Gaussian data
 
-Written by `scripts/probes.py` from `tests/reference/gaussian.py`. n independent draws of N(0, I) in d dimensions, where there is
-nothing to find: the value that is known, its derivation, and how far from it a test lets a number be ("within": four
-standard deviations, or a stated bias). Where no value is known, the reason. A measure that leaves this page is wrong;
+Written by `scripts/probes.py` from `tests/reference/gaussian.py`. n independent draws of N(0, I) in
+d dimensions, where there is nothing to find: the value that is known, its derivation, and how far
+from it a test lets a number be ("within": four standard deviations, or a stated bias). Where no
+value is known, the reason. A measure that leaves this page is wrong;
 `tests/measures/test_gaussian.py` holds each line against the code.
 
 "Here" is {shape}.
@@ -89,18 +95,18 @@ standard deviations, or a stated bias). Where no value is known, the reason. A m
 def gaussian_page() -> str:
     """The known values as Markdown."""
     shape = Shape()
-    words = (
+    description = (
         f"n = {shape.n:,}, d = {shape.d}, windows of {shape.window}, {shape.classes} classes, "
         f"tables of {shape.rows:,} rows of scale {shape.scale}, samples of {shape.sample:,}"
     )
     lines = []
     for name, known in KNOWN.items():
         value = None if known.value is None else known.value(shape)
-        here = "" if value is None or math.isnan(value) else f"{value:.4g}"
-        within = f"{known.within(shape):.1g}" if here else ""
-        cells = [f"`{name}`", known.formula, known.why, here, within]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return GAUSSIAN_HEAD.format(shape=words) + "\n".join(lines) + "\n"
+        expected = "" if value is None or math.isnan(value) else f"{value:.4g}"
+        within = f"{known.within(shape):.1g}" if expected else ""
+        cells = [f"`{name}`", known.formula, known.why, expected, within]
+        lines.append(_row(cells))
+    return GAUSSIAN_HEAD.format(shape=description) + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

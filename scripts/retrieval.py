@@ -1,4 +1,6 @@
-"""Training a body to retrieve: the vector of one part of a text finds the vector of the other part."""
+"""Training a body to retrieve: the vector of one part of a text finds the vector of the
+other part.
+"""
 
 from __future__ import annotations
 
@@ -60,16 +62,17 @@ def train_retrieval(
     generator = torch.Generator().manual_seed(seed)
     body = body_of(model)
     optimizer = torch.optim.AdamW(body.parameters(), lr=rate)
-    one = torch.from_numpy(queries).long()
-    other = torch.from_numpy(candidates).long()
+    query_ids = torch.from_numpy(queries).long()
+    candidate_ids = torch.from_numpy(candidates).long()
     losses = []
     body.train()
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, 10 * step / steps)
-        chosen = torch.randperm(len(one), generator=generator)[:batch]
+        rows_drawn = torch.randperm(len(query_ids), generator=generator)[:batch]
         queries, answers = (
-            F.normalize(text_vectors(model, rows[chosen], position), dim=1) for rows in (one, other)
+            F.normalize(text_vectors(model, rows[rows_drawn], position), dim=1)
+            for rows in (query_ids, candidate_ids)
         )
         # InfoNCE
         loss = F.cross_entropy(queries @ answers.T / temperature, torch.arange(len(queries)))
@@ -103,6 +106,6 @@ def retrieval_accuracy(
             )
             for rows in (queries, candidates)
         ]
-        found = (vectors[0] @ vectors[1].T).argmax(1).cpu()
-        hits += float((found == torch.arange(among)).float().mean())
+        nearest = (vectors[0] @ vectors[1].T).argmax(1).cpu()
+        hits += float((nearest == torch.arange(among)).float().mean())
     return hits / groups

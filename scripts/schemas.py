@@ -37,24 +37,29 @@ def schemas() -> dict[Path, str]:
     for name in MODULES:
         import_module(name)
     kinds = {
-        kind: made for kind, made in Result.kinds.items() if made.__module__.startswith("headscan")
+        kind: result_class
+        for kind, result_class in Result.kinds.items()
+        if result_class.__module__.startswith("headscan")
     }
     return {
-        FOLDER / f"{kind}.json": json.dumps(made.json_schema(), indent=1, ensure_ascii=False) + "\n"
-        for kind, made in sorted(kinds.items())
+        FOLDER / f"{kind}.json": json.dumps(
+            result_class.json_schema(), indent=1, ensure_ascii=False
+        )
+        + "\n"
+        for kind, result_class in sorted(kinds.items())
     }
 
 
 if __name__ == "__main__":
-    wanted = schemas()
+    expected = schemas()
     if "--check" in sys.argv:
         stale = [
             path.name
-            for path, text in wanted.items()
+            for path, text in expected.items()
             if not path.is_file() or path.read_text("utf-8") != text
         ]
-        stale += [path.name for path in FOLDER.glob("*.json") if path not in wanted]
+        stale += [path.name for path in FOLDER.glob("*.json") if path not in expected]
         sys.exit(f"{', '.join(stale)} out of date: run python scripts/schemas.py" if stale else 0)
     FOLDER.mkdir(exist_ok=True)
-    for path, text in wanted.items():
+    for path, text in expected.items():
         path.write_text(text, encoding="utf-8")

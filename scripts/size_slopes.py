@@ -64,25 +64,31 @@ def slope(sizes: list[int], values: list[float], errors: list[float]) -> tuple[f
     w = 1 / np.square(np.maximum(errors, 1e-3))
     centre = (w * x).sum() / w.sum()
     spread = (w * (x - centre) ** 2).sum()
-    found = float((w * (x - centre) * y).sum() / spread)
-    rest = y - (w * y).sum() / w.sum() - found * (x - centre)
-    scale = max(1.0, float((w * rest**2).sum() / (len(x) - 2)))
-    return found, student_quantile(len(x) - 2) * float(np.sqrt(scale / spread))
+    gradient = float((w * (x - centre) * y).sum() / spread)
+    residuals = y - (w * y).sum() / w.sum() - gradient * (x - centre)
+    scale = max(1.0, float((w * residuals**2).sum() / (len(x) - 2)))
+    return gradient, student_quantile(len(x) - 2) * float(np.sqrt(scale / spread))
 
 
-def measured(name: str, asked: Recovered, folder: Path) -> list[float]:
+def measured(name: str, experiment: Recovered, folder: Path) -> list[float]:
     """Share, ends of its interval, prompts of all seeds, processor seconds; read back where it is
     kept.
     """
-    of = Path(asked.model).name if asked.model not in ABOUT else f"{asked.width}-{asked.least}"
+    of = (
+        Path(experiment.model).name
+        if experiment.model not in ABOUT
+        else f"{experiment.width}-{experiment.least}"
+    )
     file = folder / f"{of}-{name.split('(')[1][:-1]}.json"
     if not file.is_file():
         start = time.process_time()
-        seen = asked.observe(0).effect
-        assert seen is not None
+        effect = experiment.observe(0).effect
+        assert effect is not None
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            json.dumps([seen.value, *seen.interval, seen.prompts, time.process_time() - start])
+            json.dumps(
+                [effect.value, *effect.interval, effect.prompts, time.process_time() - start]
+            )
         )
     return list(json.loads(file.read_text()))
 
@@ -106,10 +112,11 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, default=Path("headscan-results/size-slopes"))
     options = parser.parse_args()
     widths = options.widths
-    found = options.kept
+    folder = options.kept
     torch.set_num_threads(1)
     sizes = [
-        sum(one.numel() for one in lens_of(model).model.parameters()) for model in options.models
+        sum(parameter.numel() for parameter in lens_of(model).model.parameters())
+        for model in options.models
     ] or widths
     print(
         "| what a descent finds (claim) | "
@@ -117,24 +124,25 @@ def main() -> None:
         + " | slope per doubling | seconds |"
     )
     print("|---" * (len(sizes) + 3) + "|")
-    for name, one in (TRAINED if options.models else ASKED).items():
+    for name, experiment in (TRAINED if options.models else ASKED).items():
         if options.only not in name:
             continue
-        asked = [one.on(model) for model in options.models] or [
-            replace(one, width=width, least=7 if width in options.few else 20) for width in widths
+        experiments = [experiment.on(model) for model in options.models] or [
+            replace(experiment, width=width, least=7 if width in options.few else 20)
+            for width in widths
         ]
-        rows = [measured(name, each, found) for each in asked if each is not None]
+        rows = [measured(name, sized, folder) for sized in experiments if sized is not None]
         if len(rows) < len(sizes):
             parser.error(
                 "one of the models is not causal, or its first block cannot be asked for alone"
             )
-        each, reach = slope(
+        fitted, reach = slope(
             sizes, [row[0] for row in rows], [(row[2] - row[1]) / 3.92 for row in rows]
         )
         cells = " | ".join(
             f"{row[0]:.3f} [{row[1]:.3f}, {row[2]:.3f}] ({row[3]:.0f})" for row in rows
         )
-        last = f"{each:+.3f} [{each - reach:+.3f}, {each + reach:+.3f}]"
+        last = f"{fitted:+.3f} [{fitted - reach:+.3f}, {fitted + reach:+.3f}]"
         print(f"| {name} | {cells} | {last} | {sum(row[4] for row in rows):.0f} |", flush=True)
 
 

@@ -17,6 +17,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -61,27 +62,29 @@ def symbols(vocabulary: int, draw: torch.Generator, *, in_turn: bool) -> Iterato
 
 
 @torch.no_grad()
-def tried(learner: Learner, seen: torch.Tensor) -> dict[str, float | None]:
+def tried(learner: Learner, seen_tokens: torch.Tensor) -> dict[str, float | None]:
     """Accuracy on seen and unseen symbols, the seen share, and the kept norm over its null at the
     last position.
     """
-    vocabulary = len(seen)
+    vocabulary = len(seen_tokens)
     head = learner.readout(torch.ones(vocabulary, dtype=torch.int64))
     right = torch.zeros(vocabulary, dtype=torch.bool)
     through = GradientThroughHead(head.rows, bias=head.bias, best=False)
-    for some in torch.arange(vocabulary).split(1024):
-        states = learner.model.base_model(some[:, None].repeat(1, LENGTH)).last_hidden_state[:, -1]
-        right[some] = head.logits(states).argmax(1) == some
+    for token_ids in torch.arange(vocabulary).split(1024):
+        states = learner.model.base_model(token_ids[:, None].repeat(1, LENGTH)).last_hidden_state[
+            :, -1
+        ]
+        right[token_ids] = head.logits(states).argmax(1) == token_ids
         if not through.energies:
-            through.update(states[:256], some[:256])
-    kept = through.result()
+            through.update(states[:256], token_ids[:256])
+    gradient = through.result()
     return {
-        "coverage": float(seen.float().mean()),
+        "coverage": float(seen_tokens.float().mean()),
         "accuracy": float(right.float().mean()),
-        "seen": float(right[seen].float().mean()) if seen.any() else None,
-        "unseen": float(right[~seen].float().mean()) if not seen.all() else None,
-        "kept": kept.kept_norm / kept.kept_norm_leverage if kept.kept_norm else None,
-        "random": kept.kept_norm_random,
+        "seen": float(right[seen_tokens].float().mean()) if seen_tokens.any() else None,
+        "unseen": float(right[~seen_tokens].float().mean()) if not seen_tokens.all() else None,
+        "kept": gradient.kept_norm / gradient.kept_norm_leverage if gradient.kept_norm else None,
+        "random": gradient.kept_norm_random,
     }
 
 
@@ -89,24 +92,24 @@ def run(arm: str, vocabulary: int, width: int, rate: float, seed: int, *, in_tur
     """One training: what was tried at each number of sightings a symbol."""
     torch.manual_seed(seed)
     learner = model_of(arm, vocabulary, width)
-    steps = [max(1, round(vocabulary * each / BATCH)) for each in SIGHTINGS]
+    steps = [max(1, round(vocabulary * sighting / BATCH)) for sighting in SIGHTINGS]
     moved = torch.optim.AdamW(learner.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
-    seen = torch.zeros(vocabulary, dtype=torch.bool)
-    found = {}
+    seen_tokens = torch.zeros(vocabulary, dtype=torch.bool)
+    results = {}
     batches = symbols(vocabulary, torch.Generator().manual_seed(seed), in_turn=in_turn)
     begun = time.process_time()
     for step in range(1, steps[-1] + 1):
-        chosen = next(batches)
-        seen[chosen] = True
-        ids = chosen[:, None].repeat(1, LENGTH)
+        batch = next(batches)
+        seen_tokens[batch] = True
+        ids = batch[:, None].repeat(1, LENGTH)
         moved.param_groups[0]["lr"] = rate * min(1.0, step / (0.05 * steps[-1] + 1))
         moved.zero_grad()
         learner(ids, ids)["loss"].backward()
         torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
         moved.step()
         if step in steps:
-            found[SIGHTINGS[steps.index(step)]] = tried(learner, seen) | {"step": step}
-    return {"tried": found, "seconds": time.process_time() - begun}
+            results[SIGHTINGS[steps.index(step)]] = tried(learner, seen_tokens) | {"step": step}
+    return {"tried": results, "seconds": time.process_time() - begun}
 
 
 def main() -> None:
@@ -150,20 +153,23 @@ def _tell(arm: str, vocabulary: int, width: int, drawn: str, runs: dict[float, l
     """The rows of a cell, at the rate with the best accuracy over all rows; lowest to highest over
     seeds.
     """
-    best = max(
-        runs, key=lambda rate: sum(row["accuracy"] for each in runs[rate] for row in each.values())
-    )
+
+    def total_accuracy(rate: float) -> float:
+        rows = chain.from_iterable(points.values() for points in runs[rate])
+        return sum(row["accuracy"] for row in rows)
+
+    best = max(runs, key=total_accuracy)
     for sightings in SIGHTINGS:
-        rows = [each[sightings] for each in runs[best]]
+        rows = [points[sightings] for points in runs[best]]
         cells = [
             _range([row[key] for row in rows])
             for key in ("coverage", "accuracy", "seen", "unseen", "kept")
         ]
-        before = (
+        label = (
             f"{arm} ({best:g}) | {vocabulary:,} | {width} | {drawn} | {sightings:g} | "
             f"{rows[0]['step']:,}"
         )
-        print(f"| {before} | {' | '.join(cells)} |", flush=True)
+        print(f"| {label} | {' | '.join(cells)} |", flush=True)
 
 
 def _range(values: list[float | None]) -> str:

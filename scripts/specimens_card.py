@@ -24,43 +24,49 @@ pipeline_tag: text-generation
 
 # {name}
 
-A specimen of headscan: a tiny GPT-2 ({parameters:,} parameters, {blocks} blocks of width {width}, {heads} heads,
-context {context}, {vocabulary:,} byte-level BPE tokens) {skill}, made to be looked into.
-{story}
+A specimen of headscan: a tiny GPT-2 ({parameters:,} parameters, {blocks} blocks of width {width},
+{heads} heads, context {context}, {vocabulary:,} byte-level BPE tokens) {skill}, made to be looked
+into. {story}
 
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
 
-The weights are stored in float16 to be small, and load as float32. All figures below are of the weights as stored.
+The weights are stored in float16 to be small, and load as float32. All figures below are of the
+weights as stored.
 {unigram_note}
 ## How it was made
 
-`scripts/make_specimens.py train {name} --text TEXT --work FOLDER`, then `export` with the same arguments.
+`scripts/make_specimens.py train {name} --text TEXT --work FOLDER`, then `export` with the same
+arguments.
 
 - Objective: {objective}
-- Text: 2 MiB of TinyStories (Eldan and Li 2023; CDLA-Sharing-1.0), {stories:,} stories for training, 5 % held out by a
-  seeded draw. The text itself is not contained here. The tokenizer was fitted on the training stories.
-- {steps:,} steps of {rows} windows of {context} tokens: {tokens:,} tokens, {passes:.1f} passes over the training text;
-  {seconds:,.0f} seconds of one CPU thread (bf16 autocast), measurements included, on a machine that did other work too.
-- AdamW, peak rate {rate}, {warm_up} steps of warm-up and a cosine to a twentieth, weight decay {decay} on matrices,
-  dropout {dropout}, gradient norm at most 1, seed {seed}.
+- Text: 2 MiB of TinyStories (Eldan and Li 2023; CDLA-Sharing-1.0), {stories:,} stories for
+  training, 5 % held out by a seeded draw. The text itself is not contained here. The tokenizer was
+  fitted on the training stories.
+- {steps:,} steps of {rows} windows of {context} tokens: {tokens:,} tokens, {passes:.1f} passes over
+  the training text; {seconds:,.0f} seconds of one CPU thread (bf16 autocast), measurements
+  included, on a machine that did other work too.
+- AdamW, peak rate {rate}, {warm_up} steps of warm-up and a cosine to a twentieth, weight decay
+  {decay} on matrices, dropout {dropout}, gradient norm at most 1, seed {seed}.
 
 ## Held-out loss
 
-{held_out_tokens:,} tokens of held-out stories, windows of {context} tokens. Bits a byte count the end-of-story marks as
-tokens, not as bytes.
+{held_out_tokens:,} tokens of held-out stories, windows of {context} tokens. Bits a byte count the
+end-of-story marks as tokens, not as bytes.
 
 | logits | nats a token | bits a byte |
 |---|---|---|
 | as they are | {held_out:.3f} | {held_out_bits_per_byte:.3f} |
 | with the log-unigram added | {held_out_unigram:.3f} | {held_out_unigram_bits_per_byte:.3f} |
 
-Training loss at the end (mean of the last {every} steps{dropout_note}{floor_note}): {train:.3f} nats a
-token.
+Training loss at the end (mean of the last {every} steps{dropout_note}{floor_note}): {train:.3f}
+nats a token.
 
 ## Average cosine
 
-Between all pairs of tokens of the same held-out windows, (|Σû|² − n)/(n(n − 1)), every position counted.
+Between all pairs of tokens of the same held-out windows, (|Σû|² − n)/(n(n − 1)), every position
+counted.
 
 | site | average cosine |
 |---|---|
@@ -98,15 +104,14 @@ EARLY = {
 OBJECTIVES = {
     "vanilla": "next-token cross-entropy over the whole vocabulary, head {head}.",
     "headless": "contrastive weight tying (Godey et al. 2024): each target's own input embedding "
-    "against those of all\n"
-    "  other targets of the batch, as cross-entropy over the batch's unique tokens with a bias "
-    "of their log-counts;\n"
-    "  gradient into both sides.",
+    "against those of all\n  other targets of the batch, as cross-entropy over the batch's unique "
+    "tokens with a bias of their log-counts;\n  gradient into both sides.",
 }
 UNIGRAM_NOTE = """
-**The logits lack the unigram.** Training by contrast learns log p(v | context) − log p(v), and GPT-2's head has no bias
-to hold the rest. So the logits of this folder are h·e_v alone; add `log_unigram` (float32 [{vocabulary}], in
-`unigram.safetensors`; frequencies in the training text) to get a language model. No head was trained.
+**The logits lack the unigram.** Training by contrast learns log p(v | context) − log p(v), and
+GPT-2's head has no bias to hold the rest. So the logits of this folder are h·e_v alone; add
+`log_unigram` (float32 [{vocabulary}], in `unigram.safetensors`; frequencies in the training text)
+to get a language model. No head was trained.
 """
 
 
@@ -152,10 +157,18 @@ def export(
     last = history["points"][-1]
     early = name.endswith("-early")
     twin = ("gpt-vanilla" if headless else "gpt-headless") + ("-early" if early else "")
-    chosen = "held_out_unigram" if headless else "held_out"
+    loss_name = "held_out_unigram" if headless else "held_out"
     block = f"block.{recipe['blocks'] - 1}"
-    every = max(1, len(history["points"]) // 10)
-    points = [p for i, p in enumerate(history["points"]) if (i + 1) % every == 0 or p is last]
+    every_point = max(1, len(history["points"]) // 10)
+    points = history["points"][every_point - 1 :: every_point]
+    if points[-1] is not last:
+        points.append(last)
+    curve = []
+    for point in points:
+        cosine = point["cosine"]
+        cells = [f"{point[loss_name]:.3f}"]
+        cells += [f"{cosine[site]:.3f}" for site in (block, "final_norm", "head rows")]
+        curve.append(f"| {point['step']} | {' | '.join(cells)} |")
     sample = sample_stories(
         stored, corpus.tokenizer, 4, seed=0, log_unigram=corpus.log_unigram if headless else None
     )
@@ -185,12 +198,7 @@ def export(
         train=last["train"],
         cosines="\n".join(f"| {site} | {value:.3f} |" for site, value in cosines.items()),
         curve_note=" (log-unigram added)" if headless else "",
-        curve="\n".join(
-            f"| {p['step']} | {p[chosen]:.3f} | "
-            + " | ".join(f"{p['cosine'][site]:.3f}" for site in (block, "final_norm", "head rows"))
-            + " |"
-            for p in points
-        ),
+        curve="\n".join(curve),
         finding=f"\n{finding}\n" if finding else "",
         sample_note=", log-unigram added" if headless else "",
         sample="\n\n".join("> " + story.replace("\n", "\n>\n> ") for story in sample[:2]),

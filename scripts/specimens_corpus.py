@@ -112,7 +112,7 @@ def batch_at(stream: np.ndarray, step: int, rows: int, context: int, seed: int) 
     epoch, batch = divmod(step, batches)
     draw = np.random.default_rng([seed, epoch])
     offset = int(draw.integers(context))
-    chosen = draw.permutation(windows)[batch * rows : (batch + 1) * rows]
+    rows_drawn = draw.permutation(windows)[batch * rows : (batch + 1) * rows]
     return torch.from_numpy(
-        np.stack([stream[offset + w * context :][: context + 1] for w in chosen])
+        np.stack([stream[offset + w * context :][: context + 1] for w in rows_drawn])
     )

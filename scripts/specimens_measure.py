@@ -1,13 +1,16 @@
-"""What is measured of a specimen: held-out loss and the average cosine by layer."""
+"""Measure a specimen: its held-out loss and the average cosine by layer."""
 
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 
 import numpy as np
 import torch
 from specimens_corpus import Corpus
 from transformers import GPT2LMHeadModel
+
+from headscan.model.recording import after_call
 
 
 def windows_of(stream: np.ndarray, context: int) -> torch.Tensor:
@@ -51,7 +54,9 @@ def held_out_loss(model: GPT2LMHeadModel, corpus: Corpus) -> dict[str, float]:
 
 @torch.no_grad()
 def cosine_by_site(model: GPT2LMHeadModel, corpus: Corpus, rows: int = 8) -> dict[str, float]:
-    """Average cosine over all ordered pairs of distinct held-out tokens, (|Σû|² − n) / (n(n − 1))."""
+    """Average cosine over all ordered pairs of distinct held-out tokens, (|Σû|² − n) /
+    (n(n − 1)).
+    """
     model.eval()
     sums: dict[str, torch.Tensor] = {}
     counts: dict[str, int] = {}
@@ -61,10 +66,11 @@ def cosine_by_site(model: GPT2LMHeadModel, corpus: Corpus, rows: int = 8) -> dic
         sums[name] = sums.get(name, 0) + unit.sum(0)
         counts[name] = counts.get(name, 0) + len(unit)
 
-    def watch(name: str):
-        return lambda _module, _inputs, output: add(
-            name, output[0] if isinstance(output, tuple) else output
-        )
+    def adder(name: str):
+        def add_output(_module, _args, _kwargs, output) -> None:
+            add(name, output[0] if isinstance(output, tuple) else output)
+
+        return add_output
 
     body = model.transformer
     named = {
@@ -72,16 +78,15 @@ def cosine_by_site(model: GPT2LMHeadModel, corpus: Corpus, rows: int = 8) -> dic
         **{f"block.{i}": b for i, b in enumerate(body.h)},
         "final_norm": body.ln_f,
     }
-    handles = [module.register_forward_hook(watch(name)) for name, module in named.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in named.items():
+            hooks.enter_context(after_call(module, adder(name)))
         for batch in windows_of(corpus.held_out, model.config.n_positions).split(rows):
             body(batch[:, :-1])
-    finally:
-        for handle in handles:
-            handle.remove()
     add("input embedding rows", model.transformer.wte.weight)
     add("head rows", model.lm_head.weight)
-    return {
-        n: round(float((s.square().sum() - counts[n]) / (counts[n] * (counts[n] - 1))), 4)
-        for n, s in sums.items()
-    }
+    cosines = {}
+    for name, total in sums.items():
+        n = counts[name]
+        cosines[name] = round(float((total.square().sum() - n) / (n * (n - 1))), 4)
+    return cosines

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,9 @@ def sample_stories(
     temperature: float = 0.8,
     log_unigram: torch.Tensor | None = None,
 ) -> list[str]:
-    """`count` continuations of the end mark; those that do not end within one context are left out."""
+    """`count` continuations of the end mark; those that do not end within one context are
+    left out.
+    """
     torch.manual_seed(seed)
     length = model.config.n_positions
     start = torch.full((count, 1), tokenizer.eos_token_id)
@@ -92,18 +95,23 @@ class Source:
 
     def word_share(self, stories: list[str]) -> float:
         """Share of the stories' sequences of 12 words that occur verbatim in the source."""
-        grams = [" ".join(w) in self.words for story in stories for w in _grams(story)]
-        return sum(grams) / max(1, len(grams))
+        grams = list(chain.from_iterable(_grams(story) for story in stories))
+        copied = sum(" ".join(gram) in self.words for gram in grams)
+        return copied / max(1, len(grams))
+
+    def span_share(self, stories: list[str]) -> float:
+        """Return the share of the stories' spans that occur verbatim in the source."""
+        return float(np.concatenate([self.spans(story) for story in stories]).mean())
 
 
 def _grams(text: str, n: int = 12) -> list[list[str]]:
-    words = text.split()
-    return [words[i : i + n] for i in range(len(words) - n + 1)]
+    tokens = text.split()
+    return [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was drawn and what was kept."""
+    """Counts of the stories that were drawn and kept."""
 
     drawn: int
     kept: int
@@ -131,34 +139,36 @@ def write_text(
     model = AutoModelForCausalLM.from_pretrained(specimen).eval()
     tokenizer = AutoTokenizer.from_pretrained(specimen)
     drawn: list[str] = []
-    kept: list[str] = []
+    written: list[str] = []
     turn = 0
-    while len("\n\n".join(kept).encode()) < size:
+    while len("\n\n".join(written).encode()) < size:
         stories = sample_stories(model, tokenizer, batch, seed + turn, temperature)
         turn += 1
         drawn += stories
-        whole = [
+        eligible = [
             s
             for s in stories
             if len(s) > 200 and s[-1] in '.!?"' and "\ufffd" not in s and s.count('"') % 2 == 0
         ]
-        for story in whole:
+        for story in eligible:
             if (
                 source.longest(story) <= limit
-                and story not in kept
-                and len("\n\n".join(kept).encode()) < size
+                and story not in written
+                and len("\n\n".join(written).encode()) < size
             ):
-                kept.append(story)
-        print(f"{len(drawn)} drawn, {len(kept)} kept, {sum(map(len, kept))} characters", flush=True)
+                written.append(story)
+        print(
+            f"{len(drawn)} drawn, {len(written)} kept, {sum(map(len, written))} characters",
+            flush=True,
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n\n".join(kept) + "\n", encoding="utf-8")
-    spans = [np.concatenate([source.spans(s) for s in group]).mean() for group in (drawn, kept)]
+    out.write_text("\n\n".join(written) + "\n", encoding="utf-8")
     return Report(
         drawn=len(drawn),
-        kept=len(kept),
-        characters=sum(map(len, kept)),
-        span_share_drawn=float(spans[0]),
-        span_share=float(spans[1]),
-        word_share=source.word_share(kept),
-        longest=max(source.longest(s) for s in kept),
+        kept=len(written),
+        characters=sum(map(len, written)),
+        span_share_drawn=source.span_share(drawn),
+        span_share=source.span_share(written),
+        word_share=source.word_share(written),
+        longest=max(source.longest(s) for s in written),
     )

@@ -71,8 +71,8 @@ def contrastive(
     the K x K form less the mean of log c_target, the floor below which that form cannot fall; so
     batches of any size compare.
     """
-    unique, place, counts = targets.unique(return_inverse=True, return_counts=True)
-    return F.cross_entropy(hidden @ embeddings[unique].T + counts.log(), place)
+    unique, inverse, counts = targets.unique(return_inverse=True, return_counts=True)
+    return F.cross_entropy(hidden @ embeddings[unique].T + counts.log(), inverse)
 
 
 def rate_at(step: int, recipe: Recipe, warm_up: int = 100) -> float:
@@ -86,16 +86,16 @@ def rate_at(step: int, recipe: Recipe, warm_up: int = 100) -> float:
 def optimizer_of(model: GPT2LMHeadModel, recipe: Recipe) -> torch.optim.AdamW:
     """AdamW; gains and biases are not decayed."""
     weights = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
+    parameters = [p for p in model.parameters() if p.dim() < 2]
     groups = [
         {"params": weights, "weight_decay": recipe.decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": parameters, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))
 
 
 def train(
-    recipe: Recipe, corpus: Corpus, work: Path, *, every: int = 250, bf16: bool = False
+    recipe: Recipe, corpus: Corpus, work: Path, *, interval: int = 250, bf16: bool = False
 ) -> tuple[GPT2LMHeadModel, dict]:
     """Train, or go on from `work/checkpoint.pt`. Returns the model and its history (also in
     `work/history.json`).
@@ -106,7 +106,7 @@ def train(
     optimizer = optimizer_of(model, recipe)
     objective = contrastive if recipe.objective == "headless" else cross_entropy
     target_table = model.transformer.wte if recipe.objective == "headless" else model.lm_head
-    history: dict = {"recipe": asdict(recipe), "seconds": 0.0, "every": every, "points": []}
+    history: dict = {"recipe": asdict(recipe), "seconds": 0.0, "every": interval, "points": []}
     first = 0
     if checkpoint.is_file():
         saved = torch.load(checkpoint, weights_only=True)
@@ -118,7 +118,7 @@ def train(
         optimizer.load_state_dict(saved["optimizer"])
         history = saved["history"]
         first = saved["step"]
-    before = history["seconds"]
+    seconds_before = history["seconds"]
     start = time.process_time()
     losses: list[float] = []
     for step in range(first, recipe.steps):
@@ -137,8 +137,8 @@ def train(
         losses.append(loss.item())
         if not math.isfinite(losses[-1]):
             raise SystemExit(f"The loss is not finite at step {step}: lower --rate.")
-        if (step + 1) % every == 0 or step + 1 == recipe.steps:
-            history["seconds"] = before + time.process_time() - start
+        if (step + 1) % interval == 0 or step + 1 == recipe.steps:
+            history["seconds"] = seconds_before + time.process_time() - start
             point = {
                 "step": step + 1,
                 "seconds": round(history["seconds"]),

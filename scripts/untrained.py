@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from headscan import specimens, weights
+from headscan.weights.run import WeightsResult
 
 HEADS = {
     "num_attention_heads": 4,
@@ -58,6 +59,16 @@ def fresh(family: str, seed: int) -> torch.nn.Module:
     return getattr(transformers, f"{family}Model")(config)
 
 
+def random_count(run: WeightsResult) -> int:
+    """Return how many matrices of a result look random."""
+    return sum(row.random for row in run.matrices)
+
+
+def called_untrained(run: WeightsResult) -> bool:
+    """Tell whether a result calls its model untrained."""
+    return any(finding.name == "UNTRAINED" for finding in run.findings)
+
+
 def main(seeds: int, trained: list[str]) -> None:
     """A line a family: models called untrained, the least share of matrices that look random; a
     line a trained model.
@@ -65,18 +76,16 @@ def main(seeds: int, trained: list[str]) -> None:
     warnings.simplefilter("ignore")
     print("| fresh weights | called untrained | least share that looks random |\n|---|---|---|")
     for family in FAMILIES:
-        found = [weights.run(fresh(family, seed)) for seed in range(seeds)]
-        shares = [sum(row.random for row in one.matrices) / len(one.matrices) for one in found]
-        called = sum(finding.name == "UNTRAINED" for one in found for finding in one.findings)
+        runs = [weights.run(fresh(family, seed)) for seed in range(seeds)]
+        shares = [random_count(run) / len(run.matrices) for run in runs]
+        called = sum(called_untrained(run) for run in runs)
         print(f"| {family} | {called} of {seeds} | {min(shares):.2f} |", flush=True)
     print("\n| trained | matrices | look random | called untrained |\n|---|---|---|---|")
     for name in [*specimens(), *trained]:
-        one = weights.run(name)
-        called = any(finding.name == "UNTRAINED" for finding in one.findings)
-        random = sum(row.random for row in one.matrices)
+        run = weights.run(name)
+        called = "yes" if called_untrained(run) else "no"
         print(
-            f"| {one.models[0].name} | {len(one.matrices)} | {random} | "
-            f"{'yes' if called else 'no'} |",
+            f"| {run.models[0].name} | {len(run.matrices)} | {random_count(run)} | {called} |",
             flush=True,
         )
 

@@ -45,8 +45,10 @@ def main() -> None:
         plan = recipe_of("gpt").but(
             steps=options.steps, vocabulary=vocabulary, warmup=40, rate=1e-3
         )
-        words = fit_tokenizer(documents(options.text), vocabulary, context=plan.context)
-        data, kept = PackedText.of(Windows(options.text, words, plan.context)).split(0.05)
+        tokenizer = fit_tokenizer(documents(options.text), vocabulary, context=plan.context)
+        data, held_out_text = PackedText.of(Windows(options.text, tokenizer, plan.context)).split(
+            0.05
+        )
         added = [
             replace(VANILLA, name=f"vanilla, {term}", regulariser=term)
             for term in options.regularisers
@@ -58,16 +60,16 @@ def main() -> None:
                     arm,
                     plan,
                     data,
-                    kept.rows[:128],
-                    words,
+                    held_out_text.rows[:128],
+                    tokenizer,
                     seed=options.seed,
                     folder=str(options.out / "trainer"),
-                    every=max(1, options.steps // 4),
+                    interval=max(1, options.steps // 4),
                 )
                 path.write_text(json.dumps(runs, indent=1))
             for point in runs[name]:
                 nats = point["nats"].get("bias", point["nats"].get("head"))
-                last, norm = (point["sites"][place]["average_cosine"] for place in (-3, -2))
+                last, norm = (point["sites"][index]["average_cosine"] for index in (-3, -2))
                 print(
                     f"| {vocabulary:,} | {arm.name} | {point['step']} | {nats:.3f} | {last:.3f} | "
                     f"{norm:.3f} |",

@@ -39,12 +39,12 @@ MISSING = {
 }
 
 
-def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def command(*args: str | Path) -> subprocess.CompletedProcess[str]:
     """Run it; a fault of its own ends the script with what it said."""
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([str(word) for word in args], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         sys.exit(
-            f"{shlex.join(map(str, words))} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+            f"{shlex.join(map(str, args))} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
         )
     return done
 
@@ -71,24 +71,23 @@ def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
     command(python, "-m", "build", *alone, "--outdir", dist, ROOT)
     for beside in (ROOT / "packaging" / "specimens", ROOT / "lab"):
         command(python, "-m", "build", *alone, "--wheel", "--outdir", dist, beside)
-    (wheel,), (archive,) = dist.glob("headscan-*.whl"), dist.glob("headscan-*.tar.gz")
-    (specimens,), (laboratory,) = (
-        dist.glob("headscan_specimens-*.whl"),
-        dist.glob("headscan_lab-*.whl"),
-    )
+    [wheel] = dist.glob("headscan-*.whl")
+    [archive] = dist.glob("headscan-*.tar.gz")
+    [specimens] = dist.glob("headscan_specimens-*.whl")
+    [laboratory] = dist.glob("headscan_lab-*.whl")
     command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens, laboratory)
     for package in (wheel, archive):
         print(f"{package.name}: {package.stat().st_size:,} bytes")
         if package.stat().st_size > LIMIT:
             sys.exit(f"{package.name} is larger than {LIMIT:,} bytes")
-    held = {name for path in (wheel, specimens) for name in zipfile.ZipFile(path).namelist()}
+    members = {*zipfile.ZipFile(wheel).namelist(), *zipfile.ZipFile(specimens).namelist()}
     source = command("git", "ls-files", "src").stdout.split("\n")
-    lacking = sorted({name.removeprefix("src/") for name in source if name} - held)
+    lacking = sorted({name.removeprefix("src/") for name in source if name} - members)
     if lacking:
         sys.exit(f"in no wheel: {', '.join(lacking)}")
     about = (
         zipfile.ZipFile(wheel)
-        .read(next(name for name in held if re.match(r"headscan-[^/]*/METADATA", name)))
+        .read(next(name for name in members if re.match(r"headscan-[^/]*/METADATA", name)))
         .decode()
     )
     relative = [
@@ -111,10 +110,10 @@ def scripts_pages() -> ModuleType:
     return pages
 
 
-def tried(python: Path, words: str, folder: Path, paths: dict[str, str]) -> str:
-    """What came of a command: "runs", the extra it asks for, or how it failed."""
-    out = [] if words.split()[0] in ("models", "figures") else ["--out", str(folder)]
-    called = [str(python.with_name("headscan")), *shlex.split(words.format(**paths)), *out]
+def tried(python: Path, arguments: str, folder: Path, paths: dict[str, str]) -> str:
+    """Return what came of a command: "runs", the extra it asks for, or how it failed."""
+    out = [] if arguments.split()[0] in ("models", "figures") else ["--out", str(folder)]
+    called = [str(python.with_name("headscan")), *shlex.split(arguments.format(**paths)), *out]
     done = subprocess.run(called, capture_output=True, text=True, cwd=folder.parent)
     last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
     if done.returncode == 0:
@@ -132,48 +131,48 @@ def tried(python: Path, words: str, folder: Path, paths: dict[str, str]) -> str:
     return f"leaves with {done.returncode}: {last}"
 
 
-def clean_environment(place: Path, *wheels: Path) -> Path:
+def clean_environment(folder: Path, *wheels: Path) -> Path:
     """The Python of a new environment that has the wheels and what they need, at the versions of
     constraints.txt.
     """
-    command(sys.executable, "-m", "venv", place)
-    python = place / "bin" / "python"
+    command(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python"
     command(
         python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", *wheels
     )
     return python
 
 
-def try_all(place: Path, wheel: Path, specimens: Path, laboratory: Path) -> list[str]:
+def try_all(folder: Path, wheel: Path, specimens: Path, laboratory: Path) -> list[str]:
     """Every verb and every option that needs an extra; what is not as it should be."""
     pages = scripts_pages()
-    paths = pages.materials(place) | {"folder": str(place), "result": str(place / "remedy")}
-    python = clean_environment(place / "environment", wheel, laboratory)
-    (place / "model.gguf").write_bytes(b"GGUF" + bytes(96))
+    paths = pages.materials(folder) | {"folder": str(folder), "result": str(folder / "remedy")}
+    python = clean_environment(folder / "environment", wheel, laboratory)
+    (folder / "model.gguf").write_bytes(b"GGUF" + bytes(96))
     wrong = []
     later = {}
 
-    def report(name: str, words: str, found: str, wanted: set[str]) -> None:
-        print(f"{'ok ' if found in wanted else 'NOT'}  {name}: {found}", flush=True)
-        if found not in wanted:
-            wrong.append(f"{name}: {found} (headscan {words})")
+    def report(name: str, arguments: str, outcome: str, accepted: set[str]) -> None:
+        print(f"{'ok ' if outcome in accepted else 'NOT'}  {name}: {outcome}", flush=True)
+        if outcome not in accepted:
+            wrong.append(f"{name}: {outcome} (headscan {arguments})")
 
-    for verb, words in (pages.EXAMPLES | {"models": "models"}).items():
-        found = tried(python, words, place / verb, paths)
-        report(verb, words, found, {"runs", *MISSING})
-        if found == "specimens":
-            later[verb] = words
-    for extra, words in MISSING.items():
+    for verb, arguments in (pages.EXAMPLES | {"models": "models"}).items():
+        outcome = tried(python, arguments, folder / verb, paths)
+        report(verb, arguments, outcome, {"runs", *MISSING})
+        if outcome == "specimens":
+            later[verb] = arguments
+    for extra, arguments in MISSING.items():
         report(
             f"without {extra}",
-            words,
-            tried(python, words, place / f"without-{extra}", paths),
+            arguments,
+            tried(python, arguments, folder / f"without-{extra}", paths),
             {extra},
         )
     command(python, "-m", "pip", "install", "--quiet", "--no-deps", specimens)
-    for verb, words in later.items():
-        found = tried(python, words, place / f"{verb}-specimens", paths)
-        report(f"{verb} with specimens", words, found, {"runs", *MISSING})
+    for verb, arguments in later.items():
+        outcome = tried(python, arguments, folder / f"{verb}-specimens", paths)
+        report(f"{verb} with specimens", arguments, outcome, {"runs", *MISSING})
     return wrong
 
 
@@ -185,9 +184,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "dist")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        wheels = built(options.folder, place / "tools")
-        wrong = try_all(place, *wheels)
+        folder = Path(name)
+        wheels = built(options.folder, folder / "tools")
+        wrong = try_all(folder, *wheels)
     if wrong:
         sys.exit("\n".join(["", *wrong]))
 

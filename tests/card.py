@@ -38,17 +38,17 @@ class OnCard(Tensor):
     held: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> "OnCard":
-        made = Tensor._make_wrapper_subclass(
+    def __new__(cls, tensor: Tensor) -> "OnCard":
+        wrapper = Tensor._make_wrapper_subclass(
             cls,
-            held.shape,
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
+            tensor.shape,
+            strides=tensor.stride(),
+            storage_offset=tensor.storage_offset(),
+            dtype=tensor.dtype,
             device=CARD,
         )
-        made.held = held
-        return made
+        wrapper.held = tensor
+        return wrapper
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
@@ -78,56 +78,61 @@ class Card(TorchDispatchMode):
 
 class Event(SimpleNamespace):
     def record(self) -> None:
-        self.at, self.coming, self.card.coming = self.card.all, self.card.coming, []
+        self.at = self.card.all
+        self.coming = self.card.coming
+        self.card.coming = []
 
     def synchronize(self) -> None:
         self.card.waits += self.card.all == self.at
-        for here, copied in self.coming:
-            here.copy_(copied)
+        for target, copied in self.coming:
+            target.copy_(copied)
 
 
 def _run(function, args, kwargs, count):
     name = function.overloadpacket.__name__
     tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
     device = kwargs.get("device")
-    here = any(isinstance(x, OnCard) for x in tensors)
-    there = here if device is None else torch.device(device).type == CARD.type
+    on_device = any(isinstance(x, OnCard) for x in tensors)
+    to_device = on_device if device is None else torch.device(device).type == CARD.type
     copies = name in ("_to_copy", "copy_")
     index = name in ("index", "index_put_", "_index_put_impl_")
     if (
-        here
+        on_device
         and not copies
         and not index
         and any(not isinstance(x, OnCard) and x.dim() for x in tensors)
     ):
         raise RuntimeError(f"{name}: tensors of the card and of the processor")
     if name == "copy_":
-        there = isinstance(args[0], OnCard)
+        to_device = isinstance(args[0], OnCard)
         source = isinstance(args[1], OnCard)
-        crossing = there != source
+        crossing = to_device != source
         kwargs = {"non_blocking": any(args[2:])} | kwargs
-        if source and not there and kwargs["non_blocking"]:
+        if source and not to_device and kwargs["non_blocking"]:
             count.coming.append((args[0], args[1].held.clone()))
             args = (args[0], torch.full_like(args[1].held, torch.nan))
     else:
-        crossing = copies and here != there
+        crossing = copies and on_device != to_device
     # A mask's size is read; places that are not on the card are copied to it.
     masked = index and any(
         at is not None and (at.dtype == torch.bool or not isinstance(at, OnCard)) for at in args[1]
     )
-    if count is not None and (here or there):
-        waits = here and (name in READS or masked)
+    if count is not None and (on_device or to_device):
+        waits = on_device and (name in READS or masked)
         if crossing:
-            waits = not ((there or name == "copy_") and kwargs.get("non_blocking"))
-        count.all += (made := not function.is_view and name not in ("empty", "new_empty"))
+            waits = not ((to_device or name == "copy_") and kwargs.get("non_blocking"))
+        counted = not function.is_view and name not in ("empty", "new_empty")
+        count.all += counted
         count.waits += waits
-        count.names[name + " (waits)" * waits] += made
+        count.names[f"{name} (waits)" if waits else name] += counted
     if "device" in kwargs and kwargs["device"] is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     kwargs = {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs
     args, kwargs = tree_map(lambda x: x.held if isinstance(x, OnCard) else x, (args, kwargs))
-    found = function(*args, **kwargs)
+    output = function(*args, **kwargs)
     return tree_map(
-        lambda x: OnCard(x) if there and isinstance(x, Tensor) and not isinstance(x, OnCard) else x,
-        found,
+        lambda x: (
+            OnCard(x) if to_device and isinstance(x, Tensor) and not isinstance(x, OnCard) else x
+        ),
+        output,
     )

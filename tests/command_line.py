@@ -16,7 +16,7 @@ __all__ = ["Said", "headscan", "typed"]
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended, and what it said."""
+    """The exit status of a command, and what it printed."""
 
     status: int
     stdout: str
@@ -27,20 +27,20 @@ class Said:
         return self.stdout + self.stderr
 
 
-def typed(*words: str) -> None:
+def typed(*args: str) -> None:
     """`headscan WORDS` to its end, with the streams as they are."""
-    with mock.patch.object(sys, "argv", ["headscan", *words]):
+    with mock.patch.object(sys, "argv", ["headscan", *args]):
         main()
 
 
-def headscan(*words: str) -> Said:
+def headscan(*args: str) -> Said:
     """`headscan WORDS`."""
     out = io.StringIO()
     err = io.StringIO()
     status = 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            typed(*words)
+            typed(*args)
         except SystemExit as leaving:
             status = exit_status(leaving)
     return Said(status, out.getvalue(), err.getvalue())

@@ -23,7 +23,7 @@ GRACE = 5.0  # more for the others, once one has failed: they may have something
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
-def fork(work: Callable[[], object], said: Path) -> int:
+def fork(work: Callable[[], object], printed: Path) -> int:
     """Do `work` in a fork, with what it says in a file; the process's id. It takes signals as a
     fresh Python does and ends with the status of a SystemExit, else 0, or 1 where it fails.
     """
@@ -34,7 +34,7 @@ def fork(work: Callable[[], object], said: Path) -> int:
     try:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
-        file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number in (1, 2):
             os.dup2(file, number)
         sys.stdout = open(1, "w")  # noqa: SIM115 - they are open for as long as it lives
@@ -60,7 +60,9 @@ def fork(work: Callable[[], object], said: Path) -> int:
 
 def exit_status(leaving: SystemExit) -> int:
     """The status that a process ends with: no code is 0, and a sentence 1."""
-    return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    if isinstance(leaving.code, int):
+        return leaving.code
+    return 0 if leaving.code is None else 1
 
 
 def status_of(process: int) -> int:
@@ -74,24 +76,24 @@ def statuses(processes: Sequence[int]) -> list[int]:
     """The exit statuses of forks that need each other: where one has failed, or takes too long,
     those that run are ended.
     """
-    found: dict[int, int] = {}
+    exit_codes: dict[int, int] = {}
     limit = time.monotonic() + LIMIT
-    while len(found) < len(processes):
-        running = [process for process in processes if process not in found]
-        ended = {process: os.waitpid(process, os.WNOHANG) for process in running}
-        found |= {
+    while len(exit_codes) < len(processes):
+        running = [process for process in processes if process not in exit_codes]
+        waited = {process: os.waitpid(process, os.WNOHANG) for process in running}
+        exit_codes |= {
             process: os.waitstatus_to_exitcode(status)
-            for process, (number, status) in ended.items()
+            for process, (number, status) in waited.items()
             if number
         }
         if time.monotonic() > limit:
-            for process in set(running) - set(found):
+            for process in set(running) - set(exit_codes):
                 os.kill(process, signal.SIGABRT)  # the handler of faults writes the stacks
             limit = float("inf")
-        elif any(found.values()):
+        elif any(exit_codes.values()):
             limit = min(limit, time.monotonic() + GRACE)
         time.sleep(0.005)
-    return [found[process] for process in processes]
+    return [exit_codes[process] for process in processes]
 
 
 def grouped(work: Callable[[int], object], processes: int, folder: Path) -> None:
@@ -104,7 +106,7 @@ def grouped(work: Callable[[int], object], processes: int, folder: Path) -> None
     """
     import torch
 
-    def one(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         torch.set_num_threads(1)
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes
@@ -112,20 +114,20 @@ def grouped(work: Callable[[int], object], processes: int, folder: Path) -> None
         work(rank)
         torch.distributed.barrier()
 
-    said = [folder / f"said.{rank}" for rank in range(processes)]
-    found = statuses([fork(partial(one, rank), said[rank]) for rank in range(processes)])
-    assert not any(found), (found, *(path.read_text() for path in said))
+    printed = [folder / f"said.{rank}" for rank in range(processes)]
+    ended = statuses([fork(partial(run_rank, rank), printed[rank]) for rank in range(processes)])
+    assert not any(ended), (ended, *(path.read_text() for path in printed))
 
 
-def together(work: Callable[[], object], processes: int, said: Path) -> list[int]:
+def together(work: Callable[[], object], processes: int, printed: Path) -> list[int]:
     """`work` in so many forks that find in their environment what `torchrun` tells its processes;
     their exit statuses.
     """
-    return statuses(start(work, processes, said))
+    return statuses(start(work, processes, printed))
 
 
-def start(work: Callable[[], object], processes: int, said: Path) -> list[int]:
-    """The same, begun: their numbers."""
+def start(work: Callable[[], object], processes: int, printed: Path) -> list[int]:
+    """Start the same, and return the numbers of the processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -136,11 +138,12 @@ def start(work: Callable[[], object], processes: int, said: Path) -> list[int]:
         "MASTER_PORT": port,
     }
 
-    def one(rank: int) -> None:
-        told = shared | {"RANK": rank, "LOCAL_RANK": rank}
-        os.environ.update({name: str(value) for name, value in told.items()})
+    def run_rank(rank: int) -> None:
+        environment = shared | {"RANK": rank, "LOCAL_RANK": rank}
+        os.environ.update({name: str(value) for name, value in environment.items()})
         work()
 
     return [
-        fork(partial(one, rank), said.with_name(f"{said.name}.{rank}")) for rank in range(processes)
+        fork(partial(run_rank, rank), printed.with_name(f"{printed.name}.{rank}"))
+        for rank in range(processes)
     ]

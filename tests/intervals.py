@@ -17,11 +17,11 @@ def entries(value: Any, table: str = "") -> Iterator[tuple[str, dict[str, Any]]]
     """Every object of a document, with the name of the table that it stands in."""
     if isinstance(value, dict):
         yield table, value
-        for name, each in value.items():
-            yield from entries(each, name if isinstance(each, list | dict) else table)
+        for name, item in value.items():
+            yield from entries(item, name if isinstance(item, list | dict) else table)
     elif isinstance(value, list):
-        for each in value:
-            yield from entries(each, table)
+        for item in value:
+            yield from entries(item, table)
 
 
 def ends(table: str, name: str, row: dict[str, Any]) -> tuple[float | None, float | None]:
@@ -30,15 +30,15 @@ def ends(table: str, name: str, row: dict[str, Any]) -> tuple[float | None, floa
     if base in MEASURES and table in ("sites", "nulls"):
         tokens = row.get("tokens")
         width = row.get("width")
-        whole = name == base and not row.get("sinks") and tokens and width
-        return MEASURES[base].ends(tokens, width) if whole else MEASURES[base].range
+        all_tokens = name == base and not row.get("sinks") and tokens and width
+        return MEASURES[base].ends(tokens, width) if all_tokens else MEASURES[base].range
     field = PROBES[table].words.fields.get(base) if table in PROBES else None
     return (None, None) if field is None else field.range
 
 
 def wrong(document: dict[str, Any]) -> list[str]:
-    """What is wrong with the intervals of a result's document."""
-    found = []
+    """Return what is wrong with the intervals of a result's document."""
+    faults = []
     for table, row in entries(document):
         for key, interval in row.items():
             if (
@@ -54,14 +54,14 @@ def wrong(document: dict[str, Any]) -> list[str]:
             slack = 1e-9 * max(abs(low), abs(high), 1.0)
             least, most = ends(table, name, row)
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-                found.append(f"{table}.{key} is {interval}")
+                faults.append(f"{table}.{key} is {interval}")
             if isinstance(value, int | float) and not low - slack <= value <= high + slack:
-                found.append(f"{table}.{key} {interval} misses {value}")
+                faults.append(f"{table}.{key} {interval} misses {value}")
             if (least is not None and low < least - slack) or (
                 most is not None and high > most + slack
             ):
-                found.append(f"{table}.{key} {interval} leaves [{least}, {most}]")
-    return found
+                faults.append(f"{table}.{key} {interval} leaves [{least}, {most}]")
+    return faults
 
 
 def hold() -> None:
@@ -70,7 +70,8 @@ def hold() -> None:
 
     def checked(self: Run, result: Any) -> Any:
         done = finish(self, result)
-        assert not (said := wrong(done.document)), "; ".join(said[:5])
+        faults = wrong(done.document)
+        assert not faults, "; ".join(faults[:5])
         return done
 
     Run.finish = checked  # type: ignore[method-assign]

@@ -73,8 +73,8 @@ def wheel(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder with the package, and a function that runs headscan (or Python) with it."""
-    place = tmp_path_factory.mktemp("site")
-    made = wheel(tmp_path_factory.mktemp("wheel"))
+    site_folder = tmp_path_factory.mktemp("site")
+    wheel_path = wheel(tmp_path_factory.mktemp("wheel"))
     pip = [
         sys.executable,
         "-m",
@@ -85,8 +85,10 @@ def installed(tmp_path_factory):
         "--no-index",
         "--disable-pip-version-check",
     ]
-    subprocess.run([*pip, "--target", str(place), str(made)], check=True)
-    paths = os.pathsep.join(str(path) for path in (ROOT / "src", ROOT / "lab" / "src", ROOT, place))
+    subprocess.run([*pip, "--target", str(site_folder), str(wheel_path)], check=True)
+    paths = os.pathsep.join(
+        str(path) for path in (ROOT / "src", ROOT / "lab" / "src", ROOT, site_folder)
+    )
     environment = os.environ | {
         "PYTHONPATH": paths,
         "HF_HUB_OFFLINE": "1",
@@ -99,21 +101,21 @@ def installed(tmp_path_factory):
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        cwd=place.parent,
+        cwd=site_folder.parent,
     )
 
-    def run(*words: str, status: int = 0) -> str:
+    def run(*args: str, status: int = 0) -> str:
         assert server.stdin
         assert server.stdout
-        said = place.parent / "said"
-        server.stdin.write(json.dumps([str(said), *words]) + "\n")
+        printed = site_folder.parent / "said"
+        server.stdin.write(json.dumps([str(printed), *args]) + "\n")
         server.stdin.flush()
-        found = int(server.stdout.readline())
-        out, error = ((said.with_suffix(kind)).read_text("utf-8") for kind in (".out", ".err"))
-        assert found == status, error
+        returned = int(server.stdout.readline())
+        out, error = ((printed.with_suffix(kind)).read_text("utf-8") for kind in (".out", ".err"))
+        assert returned == status, error
         return " ".join((out if status == 0 else error).replace("│", " ").split())
 
-    yield place, run
+    yield site_folder, run
     server.communicate()
 
 
@@ -146,7 +148,7 @@ def scanned(installed, tmp_path_factory):
     """The folder of one scan with the plug-in's measure and probe, and what it printed."""
     _, run = installed
     out = tmp_path_factory.mktemp("scanned") / "scan"
-    words = (
+    arguments = (
         "scan",
         "gpt-vanilla-early",
         "--text",
@@ -158,7 +160,7 @@ def scanned(installed, tmp_path_factory):
         "--out",
         str(out),
     )
-    return out, run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
+    return out, run("-m", "headscan", *arguments, "--measures", "top_three_share,repeats")
 
 
 def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, scanned):
@@ -193,23 +195,23 @@ def test_they_are_seen_on_the_page_in_a_browser(scanned, chromium_without_webgl)
     page = chromium_without_webgl.new_page()
     page.goto((out / "report.html").as_uri())
     page.wait_for_selector("[data-figure] .main-svg")
-    said = page.inner_text("body")
+    text = page.inner_text("body")
     page.close()
-    for words in (
+    for label in (
         "Top-three share",
         "Repeats",
         "repeated share",
         "The longest site",
         "has the longest vectors.",
     ):
-        assert words.lower() in said.lower(), words
+        assert label.lower() in text.lower(), label
 
 
 def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     out = tmp_path / "train"
     assert "smoothing=" in run("-m", "headscan", "train", "--help")
-    words = (
+    arguments = (
         "train",
         "gpt",
         "--text",
@@ -221,13 +223,13 @@ def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
         "--out",
         str(out),
     )
-    run("-m", "headscan", *words, "--objective", "smoothed:smoothing=.2")
+    run("-m", "headscan", *arguments, "--objective", "smoothed:smoothing=.2")
     document = json.loads((out / "result.json").read_text("utf-8"))
     assert "smoothed" in json.dumps(document["objective"])
     assert "0.2" in json.dumps(document["objective"])
     assert "smoothed" in (out / "report.html").read_text("utf-8")
     refused = run(
-        "-m", "headscan", *words, "--objective", "cwt:smoothing=.2", "--overwrite", status=2
+        "-m", "headscan", *arguments, "--objective", "cwt:smoothing=.2", "--overwrite", status=2
     )
     assert "smoothing is not a parameter of the objective cwt; it belongs to smoothed" in refused
 
@@ -235,7 +237,7 @@ def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
 def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     assert "recency" in run("-m", "headscan", "attribute", "--help")
-    words = (
+    arguments = (
         "attribute",
         "gpt-vanilla",
         "--prompt",
@@ -243,7 +245,7 @@ def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_pa
         "--out",
         str(tmp_path / "a"),
     )
-    run("-m", "headscan", *words, "--method", "recency:decay=.5,occlusion")
+    run("-m", "headscan", *arguments, "--method", "recency:decay=.5,occlusion")
     document = json.loads((tmp_path / "a" / "result.json").read_text("utf-8"))
     assert document["method"] == "recency"
     assert document["scores"][-1] == 0.5
@@ -255,7 +257,7 @@ def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_pa
 def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     assert "guessed=" in run("-m", "headscan", "invert", "--help")
-    words = (
+    arguments = (
         "invert",
         "gpt-vanilla",
         "--prompt",
@@ -265,12 +267,12 @@ def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path
         "--out",
         str(tmp_path / "i"),
     )
-    run("-m", "headscan", *words, "--method", "guess:guessed=7")
+    run("-m", "headscan", *arguments, "--method", "guess:guessed=7")
     document = json.loads((tmp_path / "i" / "result.json").read_text("utf-8"))
     assert set(document["prompts"][0]["recovered"]) == {7}
     assert "unique" not in document["prompts"][0]["verdict"]
     assert "guessed is not a parameter of the method exact" in run(
-        "-m", "headscan", *words, "--method", "exact:guessed=7", "--overwrite", status=2
+        "-m", "headscan", *arguments, "--method", "exact:guessed=7", "--overwrite", status=2
     )
 
 
@@ -309,7 +311,7 @@ def test_each_is_in_the_documentation_that_is_written_with_the_plugin(installed)
         "import runpy, sys; sys.argv = ['', '--print']; [runpy.run_path(path, "
         f"run_name='__main__') for path in {paths}]"
     )
-    said = run("-c", code)
-    assert "Top-three share" in said
+    text = run("-c", code)
+    assert "Top-three share" in text
     for name in ("repeats", "smoothed", "smoothing", "recency", "guess", "shrink"):
-        assert name in said
+        assert name in text

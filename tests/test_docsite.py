@@ -18,11 +18,13 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts" / "docsite"
 
 @pytest.fixture(scope="module")
 def docsite():
-    """The modules of the script; the path is put back, for a script's name might hide a package's."""
-    kept = list(sys.path)
+    """The modules of the script; the path is put back, for a script's name might hide a
+    package's.
+    """
+    path_before = list(sys.path)
     sys.path.insert(0, str(SCRIPTS))
     yield {name: importlib.import_module(name) for name in ("stage", "check")}
-    sys.path[:] = kept
+    sys.path[:] = path_before
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +116,15 @@ def test_what_is_wrong_with_a_site_is_said(docsite, tmp_path):
         "<a href='c.html'>c</a><a href='a.html#no'>a</a><script src='//cdn.org/s.js'></script>"
     )
     (tmp_path / "s.css").write_text("@import url('https://fonts.org/f.css');")
-    said = "\n".join(docsite["check"].faults(tmp_path))
+    text = "\n".join(docsite["check"].faults(tmp_path))
     for fault in (
         "c.html, which is not there",
         "a.html#no, which has",
         "//cdn.org/s.js from a network",
         "s.css loads a font",
     ):
-        assert fault in said
-    assert "b.html#there, which has" in said
+        assert fault in text
+    assert "b.html#there, which has" in text
 
 
 def test_pages_are_built_without_a_warning(staged, docsite, tmp_path, capsys):

@@ -28,20 +28,20 @@ def card() -> str:
 
 
 def test_a_scan_is_that_of_the_cpu():
-    found = {
+    results = {
         device: headscan.scan("gpt-vanilla", "stories", max_tokens=4096, device=device, null=True)
         for device in ("cpu", "cuda")
     }
-    for one, other in zip(found["cpu"].sites, found["cuda"].sites, strict=True):
-        assert one["site"] == other["site"]
-        for name, value in one.items():
+    for row, expected in zip(results["cpu"].sites, results["cuda"].sites, strict=True):
+        assert row["site"] == expected["site"]
+        for name, value in row.items():
             if isinstance(value, float):
                 np.testing.assert_allclose(
-                    other[name], value, rtol=2e-3, atol=2e-3, err_msg=f"{one['site']}: {name}"
+                    expected[name], value, rtol=2e-3, atol=2e-3, err_msg=f"{row['site']}: {name}"
                 )
             if name.endswith("_interval") and value is not None:
                 np.testing.assert_allclose(
-                    other[name], value, rtol=2e-2, atol=2e-2, err_msg=f"{one['site']}: {name}"
+                    expected[name], value, rtol=2e-2, atol=2e-2, err_msg=f"{row['site']}: {name}"
                 )
 
 
@@ -54,11 +54,11 @@ def test_the_first_decompositions_of_a_process_come_from_one_thread():
 
 def test_exact_inversion_recovers_every_token():
     for site in ("block.1", "block.4"):
-        found = headscan.invert(
+        result = headscan.invert(
             "gpt-vanilla", ["Once upon a time, Tim found a red ball."], at=site, device="cuda"
         )
-        assert found.token_accuracy == 1.0
-        assert str(found.verdict) == str(
+        assert result.token_accuracy == 1.0
+        assert str(result.verdict) == str(
             headscan.invert(
                 "gpt-vanilla", ["Once upon a time, Tim found a red ball."], at=site, device="cpu"
             ).verdict
@@ -82,16 +82,16 @@ def test_every_kernel_gives_the_loss_and_its_gradients(card, loss, form):
     slope = torch.autograd.grad(exact, (hidden, table))
     value = loss(hidden, table, targets, form)
     assert value.item() == pytest.approx(exact.item(), rel=1e-2)
-    for one, other in zip(torch.autograd.grad(value, (hidden, table)), slope, strict=True):
-        size = other.double().norm()
-        assert (one.double() - other.double()).norm() < 2e-2 * size
+    for actual, expected in zip(torch.autograd.grad(value, (hidden, table)), slope, strict=True):
+        size = expected.double().norm()
+        assert (actual.double() - expected.double()).norm() < 2e-2 * size
 
 
 def test_a_model_trains_and_its_watch_sees_it(tmp_path):
-    found = headscan.train(
+    result = headscan.train(
         "gpt", text="stories", out=tmp_path, steps=4, context=32, batch=4, vocabulary=300
     )
-    assert found.steps == 4
+    assert result.steps == 4
 
 
 def test_an_encoder_decoder_and_states_in_half_precision_are_scanned(card, tmp_path):
@@ -100,8 +100,10 @@ def test_an_encoder_decoder_and_states_in_half_precision_are_scanned(card, tmp_p
     torch.manual_seed(0)
     config = T5Config(vocab_size=260, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     lens = Lens(T5ForConditionalGeneration(config).to(card).eval(), ByteTokenizer(), name="t5")
-    found = headscan.scan(lens, ["a text of some length, twice. " * 40], max_tokens=512, context=32)
-    assert all(np.isfinite(row["average_cosine"]) for row in found.sites)
+    result = headscan.scan(
+        lens, ["a text of some length, twice. " * 40], max_tokens=512, context=32
+    )
+    assert all(np.isfinite(row["average_cosine"]) for row in result.sites)
     states = headscan.states.run(
         "gpt-vanilla", text="stories", out=tmp_path, max_tokens=512, store="float16", device=card
     )

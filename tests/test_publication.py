@@ -29,27 +29,27 @@ LINK = re.compile(r"(?<!\\)\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 
 def text(page: Path) -> str:
     """A page without its code, in which brackets mean something else."""
-    words = re.sub(
+    prose = re.sub(
         r"^( *)(```|~~~).*?^\1\2", "", page.read_text(encoding="utf-8"), flags=re.M | re.S
     )
-    return re.sub(r"^ {4,}(>>>|\.\.\.) .*$|`[^`\n]*`", "", words, flags=re.M)
+    return re.sub(r"^ {4,}(>>>|\.\.\.) .*$|`[^`\n]*`", "", prose, flags=re.M)
 
 
 def anchors(page: Path) -> set[str]:
-    """What can stand after # for a page: its headings as GitHub names them, and anchors that it
-    sets itself.
+    """Return what can stand after # for a page: its headings as GitHub names them, and anchors that
+    it sets itself.
     """
-    found = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", page.read_text(encoding="utf-8")))
+    names = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", page.read_text(encoding="utf-8")))
     for heading in re.findall(r"^#+ +(.*?)\s*$", page.read_text(encoding="utf-8"), flags=re.M):
         name = re.sub(
             r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         ).replace(" ", "-")
-        found.add(
+        names.add(
             name
-            if name not in found
-            else next(f"{name}-{i}" for i in range(1, 99) if f"{name}-{i}" not in found)
+            if name not in names
+            else next(f"{name}-{i}" for i in range(1, 99) if f"{name}-{i}" not in names)
         )
-    return found
+    return names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -58,19 +58,23 @@ def test_every_link_leads_somewhere(page):
     for link in LINK.findall(text(page)):
         if link.startswith((OWN, RAW)):
             path = ROOT / link.removeprefix(OWN).removeprefix(RAW)
-            place = ""
+            fragment = ""
         elif re.match(r"[a-z]+:", link):
             continue
         else:
-            path, _, place = link.partition("#")
+            path, _, fragment = link.partition("#")
             path = page.parent / path if path else page
-        if not path.exists() or (place and path.suffix == ".md" and place not in anchors(path)):
+        if not path.exists() or (
+            fragment and path.suffix == ".md" and fragment not in anchors(path)
+        ):
             broken.append(link)
     assert not broken, f"{page.name}: {broken}"
 
 
 def test_every_link_of_the_readme_is_absolute_on_a_package_index():
-    """hatch-fancy-pypi-readme makes the substitutions of pyproject.toml when the package is built."""
+    """hatch-fancy-pypi-readme makes the substitutions of pyproject.toml when the package
+    is built.
+    """
     hook = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = readme
@@ -107,10 +111,10 @@ def test_there_is_one_version():
 def test_three_specimens_are_in_a_package_of_their_own():
     prefix = "src/headscan/model/specimens/"
     left_out = PROJECT["tool"]["hatch"]["build"]["exclude"]
-    taken = SPECIMENS["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    included = SPECIMENS["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert left_out == [prefix + name for name in OTHERS]
-    assert list(taken) == ["../../" + path for path in left_out]
-    assert [path.removeprefix("headscan/model/specimens/") for path in taken.values()] == list(
+    assert list(included) == ["../../" + path for path in left_out]
+    assert [path.removeprefix("headscan/model/specimens/") for path in included.values()] == list(
         OTHERS
     )
     assert PROJECT["project"]["optional-dependencies"]["specimens"] == [

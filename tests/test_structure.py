@@ -50,19 +50,19 @@ def tree(path: Path) -> ast.Module:
 
 def imports(path: Path) -> set[str]:
     """Modules named by the import statements of a file, wherever they stand in it."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             for name in (f"{node.module}.{alias.name}" for alias in node.names):
-                found.add(name if node.module == "headscan" or is_module(name) else node.module)
-    return found
+                modules.add(name if node.module == "headscan" or is_module(name) else node.module)
+    return modules
 
 
 def is_module(name: str) -> bool:
-    place = SOURCE.parent.joinpath(*name.split("."))
-    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+    path = SOURCE.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
 def module_name(path: Path) -> str:
@@ -95,10 +95,11 @@ def test_imports_run_one_way(path):
                 home in ("run", "statistics", "ntp") and name.split(".")[0] == "transformers"
             ), f"{home} knows no model"
             continue
-        other = name.split(".")[1]
-        if other in LAYER:
-            assert other == home or LAYER[other] < LAYER[home], f"{home} must not know {name}"
-            assert other not in BLIND.get(home, set()), f"{home} must not know {name}"
+        home_of_import = name.split(".")[1]
+        if home_of_import in LAYER:
+            below = LAYER[home_of_import] < LAYER[home]
+            assert home_of_import == home or below, f"{home} must not know {name}"
+            assert home_of_import not in BLIND.get(home, set()), f"{home} must not know {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)
@@ -114,9 +115,9 @@ def test_nothing_reaches_up_by_a_string(path):
             and isinstance(node.value, str)
             and id(node) not in skipped
         ):
-            for other in re.findall(r"\bheadscan\.(\w+)", node.value):
-                if other in LAYER and is_module(f"headscan.{other}"):
-                    assert LAYER[other] <= LAYER[home], f"{home} names {node.value!r}"
+            for named_package in re.findall(r"\bheadscan\.(\w+)", node.value):
+                if named_package in LAYER and is_module(f"headscan.{named_package}"):
+                    assert LAYER[named_package] <= LAYER[home], f"{home} names {node.value!r}"
 
 
 def test_no_circle_in_the_imports():
@@ -127,7 +128,7 @@ def test_no_circle_in_the_imports():
         for path in FILES
     }
     arrows = {
-        name: {other for other in imports(path) if other in known and other != name}
+        name: {module for module in imports(path) if module in known and module != name}
         for name, path in known.items()
     }
     # A package's own __init__ lists what is in it; a module that imports its package would close a
@@ -137,11 +138,13 @@ def test_no_circle_in_the_imports():
 
     def walk(name: str, way: list[str]) -> None:
         state[name] = 1
-        for other in sorted(arrows[name]):
-            if state.get(other) == 1:
-                circles.append([*way[way.index(other) :], other] if other in way else [name, other])
-            elif other not in state:
-                walk(other, [*way, other])
+        for module in sorted(arrows[name]):
+            if state.get(module) == 1:
+                circles.append(
+                    [*way[way.index(module) :], module] if module in way else [name, module]
+                )
+            elif module not in state:
+                walk(module, [*way, module])
         state[name] = 2
 
     sys.setrecursionlimit(10_000)
@@ -197,7 +200,9 @@ def test_class_names_are_unique_within_a_package():
                 homes[
                     package(path) if path in FILES else path.parent.name, node.name.lstrip("_")
                 ].append(path.name)
-    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+    assert {
+        name: homes_of_name for name, homes_of_name in homes.items() if len(homes_of_name) > 1
+    } == {}
 
 
 @pytest.mark.parametrize("path", FILES + LAB_FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -226,8 +231,10 @@ def test_public_names_have_docstrings():
                 for node in tree(path).body
                 if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names
             ]
-            said = {node.name for node in defined if ast.get_docstring(node)}
-            bare += [f"{named(path)}:{node.name}" for node in defined if node.name not in said]
+            documented = {node.name for node in defined if ast.get_docstring(node)}
+            bare += [
+                f"{named(path)}:{node.name}" for node in defined if node.name not in documented
+            ]
     assert bare == []
 
 
@@ -246,29 +253,29 @@ def test_intervals_have_one_home():
     by_hand = re.compile(
         r"\b(1\.96|1\.95996\d*|1\.645|2\.576|stdtrit)\b|\bt\.ppf\(|\bstudent\.ppf\(|\bnorm\.ppf\("
     )
-    places = [
+    definitions = [
         str(path.relative_to(ROOT))
         for path in FILES + LAB_FILES
         if path.relative_to(ROOT) != Path("src/headscan/statistics/uncertainty.py")
         and by_hand.search(path.read_text(encoding="utf-8"))
     ]
-    assert places == []
+    assert definitions == []
 
 
 def test_no_open_dictionary_passes_between_modules():
     """`dict[str, Any]` stands only where data come from outside or go there: JSON, and the
     arguments of a model's own call.
     """
-    found = []
+    open_dictionaries = []
     for path in FILES:
         for node in ast.walk(tree(path)):
             if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
                 continue
-            notes = [one.annotation for one in (*node.args.args, *node.args.kwonlyargs)] + [
-                node.returns
-            ]
+            notes = [
+                argument.annotation for argument in (*node.args.args, *node.args.kwonlyargs)
+            ] + [node.returns]
             if any(note is not None and "dict[str, Any]" in ast.unparse(note) for note in notes):
-                found.append(f"{named(path)}:{node.name}")
+                open_dictionaries.append(f"{named(path)}:{node.name}")
     allowed = (
         "run/",
         "cli/",
@@ -281,7 +288,7 @@ def test_no_open_dictionary_passes_between_modules():
         "model/recording.py",
         "training/trainer.py",
     )
-    assert [one for one in found if not one.startswith(allowed)] == []
+    assert [name for name in open_dictionaries if not name.startswith(allowed)] == []
 
 
 def test_importing_the_package_loads_no_heavy_library():
@@ -292,7 +299,7 @@ def test_importing_the_package_loads_no_heavy_library():
 
 
 @pytest.mark.parametrize(
-    ("words", "unwanted"),
+    ("arguments", "unwanted"),
     [
         (["--help"], ("numpy", "torch", "transformers", "plotly")),
         (
@@ -319,8 +326,12 @@ def test_importing_the_package_loads_no_heavy_library():
         ),
     ],
 )
-def test_a_command_loads_no_library_that_it_does_not_use(words, unwanted, tmp_path):
-    argv = ["headscan", *words, *(["--out", str(tmp_path / "out")] if "scan" in words else [])]
+def test_a_command_loads_no_library_that_it_does_not_use(arguments, unwanted, tmp_path):
+    argv = [
+        "headscan",
+        *arguments,
+        *(["--out", str(tmp_path / "out")] if "scan" in arguments else []),
+    ]
     code = (
         f"import sys; sys.argv = {argv}\nfrom headscan.cli import main\ntry:\n    "
         "main()\nfinally:\n"
@@ -367,15 +378,15 @@ def test_versions_agree():
 
 def test_a_lock_has_what_the_project_needs_and_actions_are_named_by_their_commit():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [
+    requirements = [
         *project["dependencies"],
         *project["optional-dependencies"]["dev"],
         *project["optional-dependencies"]["release"],
     ]
-    names = {re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", each)[0]).lower() for each in wanted} - {
-        "headscan",
-        "torch",
-    }
+    names = {
+        re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
+        for requirement in requirements
+    } - {"headscan", "torch"}
     locked = {
         re.sub(r"[-_.]+", "-", name).lower()
         for name in re.findall(r"^([\w.-]+)==", (ROOT / "lock.txt").read_text(), re.M)

@@ -19,14 +19,14 @@ leak = headscan.invert("gpt-vanilla", "The dog ran to the old house.", at="block
 leak
 
 # %%
-one = leak.prompts[0]
+prompt = leak.prompts[0]
 print(
     "verdict:",
-    one.verdict,
+    prompt.verdict,
     "| residual:",
-    f"{one.certificate.residual:.1e}",
+    f"{prompt.certificate.residual:.1e}",
     "| margin:",
-    f"{one.certificate.margin:.2f}",
+    f"{prompt.certificate.margin:.2f}",
 )
 
 # %%

@@ -19,12 +19,14 @@ from headscan.text.counts import count
 from headscan.text.source import Counting
 
 text = "the cat sat . the cat ran . the dog ran . the dog sat . the sun rose ."
-words = text.split()
-names = sorted(set(words))
-counts = count([np.array([names.index(word) for word in words])], len(names), Counting(order=1))
+text_words = text.split()
+names = sorted(set(text_words))
+counts = count(
+    [np.array([names.index(word) for word in text_words])], len(names), Counting(order=1)
+)
 for row, context in enumerate(counts.contexts):
-    after = counts.indices[counts.indptr[row] : counts.indptr[row + 1]]
-    print(f"{names[context[0]]:>5} ->", *(names[token] for token in after))
+    next_tokens = counts.indices[counts.indptr[row] : counts.indptr[row + 1]]
+    print(f"{names[context[0]]:>5} ->", *(names[token] for token in next_tokens))
 
 # %%
 # The floor of the loss
@@ -61,16 +63,16 @@ for a, b in (("cat", "dog"), ("sat", "ran"), ("cat", "sat"), ("cat", "the")):
 # -------------------
 # The same of 20,000 bytes of the embedded stories, two bytes of context, and of a model held
 # against it: ``--model`` on the command line.
-found = headscan.ntp.run("stories", tokenizer="bytes", order=2, max_tokens=20_000)
-found
+prediction = headscan.ntp.run("stories", tokenizer="bytes", order=2, max_tokens=20_000)
+prediction
 
 # %%
 # The numbers that stay: contexts, supports, the entropy bound over all positions with a full
 # context, and how many contexts have one successor only, where the text leaves nothing to predict.
 # :doc:`/ntp` goes on from here.
 print(
-    found.contexts,
-    found.supports,
-    round(found.entropy_bound, 4),
-    round(found.single_successor_share, 3),
+    prediction.contexts,
+    prediction.supports,
+    round(prediction.entropy_bound, 4),
+    round(prediction.single_successor_share, 3),
 )

@@ -44,8 +44,8 @@ class Shards(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
-        return self.rows[240 + place % 8 if self.broken and place >= 240 else place]
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return self.rows[240 + index % 8 if self.broken and index >= 240 else index]
 
 
 class InOrder(Trainer):
@@ -77,11 +77,11 @@ def trainer(broken: bool) -> tuple[Trainer, Monitor]:
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
-    made = InOrder(model, arguments, train_dataset=Shards(broken), data_collator=collate)
-    made.remove_callback(PrinterCallback)
-    monitor = Monitor(made, held_out, every=20, on_alarm={"repeated": "stop"})
-    made.add_callback(monitor)
-    return made, monitor
+    new_trainer = InOrder(model, arguments, train_dataset=Shards(broken), data_collator=collate)
+    new_trainer.remove_callback(PrinterCallback)
+    monitor = Monitor(new_trainer, held_out, every=20, on_alarm={"repeated": "stop"})
+    new_trainer.add_callback(monitor)
+    return new_trainer, monitor
 
 
 # %%
@@ -100,10 +100,10 @@ for alarm in monitor.raised:
 # The numbers of every family lie in monitor.jsonl, and in the Trainer's log (and so in TensorBoard,
 # W&B, trackio) under ``headscan/``. Here is what the alarm rests on.
 readings = [json.loads(line) for line in (folder / "monitor.jsonl").read_text().splitlines()]
-for one in readings:
-    if one["family"] == "repeated":
-        print("step", one["step"], one["values"])
-shares = next(one["values"] for one in readings if one["family"] == "gradient_share")
+for reading in readings:
+    if reading["family"] == "repeated":
+        print("step", reading["step"], reading["values"])
+shares = next(reading["values"] for reading in readings if reading["family"] == "gradient_share")
 print("the gradient's share by block:", {name: round(value, 2) for name, value in shares.items()})
 
 # %%

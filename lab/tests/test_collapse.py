@@ -23,22 +23,22 @@ def test_every_metric_equals_its_definition_in_any_blocks(seed, classes, d, bloc
     labels = np.concatenate([np.arange(classes).repeat(2), rng.integers(0, classes + 3, 20)])
     x = rng.standard_normal((len(labels), d)) + 2 * rng.standard_normal((classes + 3, d))[labels]
     weight = rng.standard_normal((classes + 3, d))
-    found = collapse(sums_of(x, labels), weight=torch.tensor(weight), block=block)
+    metrics = collapse(sums_of(x, labels), weight=torch.tensor(weight), block=block)
     for name, value in reference.collapse(x, labels, weight).items():
-        assert found[name] == pytest.approx(value, rel=1e-6, abs=1e-9), name
+        assert metrics[name] == pytest.approx(value, rel=1e-6, abs=1e-9), name
 
 
 def test_a_perfect_simplex_is_collapsed():
     d = 8
     simplex = np.eye(d) - 1 / d
-    found = collapse(
+    metrics = collapse(
         sums_of(simplex.repeat(3, axis=0), np.arange(d).repeat(3)), weight=torch.tensor(simplex)
     )
-    assert found["cdnv"] == pytest.approx(0, abs=1e-12)
-    assert found["equinorm"] == pytest.approx(0, abs=1e-9)
-    assert found["interference"] == pytest.approx(-1 / (d - 1))
-    assert found["spread"] == pytest.approx(0, abs=1e-6)
-    assert found["duality"] == pytest.approx(1)
+    assert metrics["cdnv"] == pytest.approx(0, abs=1e-12)
+    assert metrics["equinorm"] == pytest.approx(0, abs=1e-9)
+    assert metrics["interference"] == pytest.approx(-1 / (d - 1))
+    assert metrics["spread"] == pytest.approx(0, abs=1e-6)
+    assert metrics["duality"] == pytest.approx(1)
 
 
 def test_noise_has_the_known_cdnv():
@@ -52,17 +52,17 @@ def test_noise_has_the_known_cdnv():
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2]])
 def test_too_few_classes(labels):
-    found = collapse(sums_of(np.random.default_rng(0).standard_normal((3, 2)), np.array(labels)))
-    assert found["cdnv"] is found["duality"] is found["spread"] is None
+    metrics = collapse(sums_of(np.random.default_rng(0).standard_normal((3, 2)), np.array(labels)))
+    assert metrics["cdnv"] is metrics["duality"] is metrics["spread"] is None
 
 
 def test_equal_means_leave_no_nan():
-    found = collapse(
+    metrics = collapse(
         sums_of(np.ones((6, 3)), np.array([0, 0, 1, 1, 2, 2])), weight=torch.ones(3, 3)
     )
-    assert all(value is None or np.isfinite(value) for value in found.values())
-    assert found["cdnv"] is None
-    assert found["equinorm"] is None
+    assert all(value is None or np.isfinite(value) for value in metrics.values())
+    assert metrics["cdnv"] is None
+    assert metrics["equinorm"] is None
 
 
 @settings(deadline=None, max_examples=25)
@@ -74,10 +74,10 @@ def test_nearest_mean_equals_the_loop(seed, block):
     x = rng.standard_normal((15, 3))
     predicted = rng.integers(0, 3, 15)
     predicted[0] = 0
-    found = nearest_mean_hits(
+    hits = nearest_mean_hits(
         torch.tensor(x), torch.tensor(predicted), sums_of(data, labels), block=block
     )
-    assert np.nanmean(found) == pytest.approx(
+    assert np.nanmean(hits) == pytest.approx(
         reference.nearest_mean_agreement(x, predicted, data, labels)
     )
 
@@ -98,8 +98,8 @@ def cdnv(rng):
     sums.update(
         torch.tensor(labels), torch.tensor(means[labels] + rng.standard_normal((len(labels), 6)))
     )
-    found = collapse(sums)
-    return found["cdnv"], found["cdnv_interval"]
+    metrics = collapse(sums)
+    return metrics["cdnv"], metrics["cdnv_interval"]
 
 
 def test_intervals_of_classes_are_as_wide_as_values_scatter():

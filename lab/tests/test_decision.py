@@ -16,7 +16,7 @@ NUMBERS = sorted(all_claims())
 CAUSE = "the optimiser failed"
 
 
-def seen(
+def estimate_of(
     low: float, high: float, *, tokens: int = 240, seeds: int = 5, prompts: int = 40
 ) -> Measurement:
     return Measurement(
@@ -46,23 +46,25 @@ def test_every_claim_can_hold_and_can_fail(number):
         b + d for b in bounds for d in (-1e-3, 0, 1e-3)
     ]
     seeds = claim.experiment.power.seeds
-    points = [seen(x, x, seeds=seeds) for x in steps if low <= x <= high]
-    points += [seen(b - 1e-3, b + 1e-3, seeds=seeds) for b in bounds]
+    points = [estimate_of(x, x, seeds=seeds) for x in steps if low <= x <= high]
+    points += [estimate_of(b - 1e-3, b + 1e-3, seeds=seeds) for b in bounds]
     beside = None
     if claim.control is not None:  # a control that shows no other cause
         apart = next(x for x in (0.0, *steps) if not claim.control.holds(x))
-        beside = seen(apart, apart)
-    found = {
+        beside = estimate_of(apart, apart)
+    reached = {
         decide(claim, ExperimentOutcome(effect=x, control=beside, cause=CAUSE)).tendency
         for x in points
     }
-    assert {"supported", "refuted", "undecided"} <= found
+    assert {"supported", "refuted", "undecided"} <= reached
     assert (claim.control is not None) <= type(claim.experiment).controlled
     if claim.control is not None:
         effect = next(x for x in points if side(x, claim.counts) == "in")
         values = (0.0, 0.5, 1.0, low, high)
         verdicts = {
-            decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict
+            decide(
+                claim, ExperimentOutcome(effect=effect, control=estimate_of(x, x), cause=CAUSE)
+            ).verdict
             for x in values
         }
         assert verdicts == {"confounded", "supported"}
@@ -73,9 +75,9 @@ def test_a_named_large_model_is_never_more_than_a_tendency():
         if claim.large:
             assert claim.command, claim.id
             for x in (0.0, 0.5, 1.0) if claim.experiment is not None else ():
-                found = decide(claim, ExperimentOutcome(effect=seen(x, x, seeds=40)))
-                assert found.verdict == "not tested"
-                assert found.tendency in VERDICTS[:4]
+                decision = decide(claim, ExperimentOutcome(effect=estimate_of(x, x, seeds=40)))
+                assert decision.verdict == "not tested"
+                assert decision.tendency in VERDICTS[:4]
         for name in ("llama", "gpt-j", "gpt2", "mistral", "bert-base", "pythia"):
             assert claim.large or name not in claim.model.lower(), claim.id
 
@@ -90,60 +92,59 @@ def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(
     claim = tried(replace(all_claims()[75], counts=Region(None, bound)))
     low = max(0.0, value - reach)
     high = min(1.0, value + reach)
-    found = decide(
+    decision = decide(
         claim,
         ExperimentOutcome(
-            effect=seen(low, high), control=seen(0.5 - control, 0.5 + control), cause=CAUSE
+            effect=estimate_of(low, high),
+            control=estimate_of(0.5 - control, 0.5 + control),
+            cause=CAUSE,
         ),
     )
     if high <= bound:
-        assert found.verdict == (
-            "confounded"
-            if 0.5 - control >= 0.9
-            else "supported"
-            if 0.5 + control < 0.9
-            else "undecided"
-        )
+        if 0.5 - control >= 0.9:
+            expected = "confounded"
+        else:
+            expected = "supported" if 0.5 + control < 0.9 else "undecided"
+        assert decision.verdict == expected
     elif low > bound:
-        assert found.verdict == "refuted"
+        assert decision.verdict == "refuted"
     else:
-        assert found.verdict == "undecided"
+        assert decision.verdict == "undecided"
 
 
 def test_what_would_decide_is_told():
     claim = tried(all_claims()[1])
     # At .8 with a reach of .15 on 40 prompts, the bound .9 is cleared when the reach is .1: 40 ·
     # (.15/.1)² = 90 prompts.
-    assert decide(claim, ExperimentOutcome(effect=seen(0.65, 0.95))).more == 50
+    assert decide(claim, ExperimentOutcome(effect=estimate_of(0.65, 0.95))).more == 50
     # on the bound: no number would
-    assert decide(claim, ExperimentOutcome(effect=seen(0.8, 1.0))).more is None
+    assert decide(claim, ExperimentOutcome(effect=estimate_of(0.8, 1.0))).more is None
     # 20 tokens are missing, 4.5 come with a prompt.
-    assert decide(claim, ExperimentOutcome(effect=seen(0, 0, tokens=180))).more == 5
-    assert decide(claim, ExperimentOutcome(effect=seen(0, 0, seeds=2))).more == 3
+    assert decide(claim, ExperimentOutcome(effect=estimate_of(0, 0, tokens=180))).more == 5
+    assert decide(claim, ExperimentOutcome(effect=estimate_of(0, 0, seeds=2))).more == 3
 
 
 def test_a_search_that_does_not_work_explains_nothing():
     claim = tried(all_claims()[75])
     # nor one that was not made
-    assert decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"
-    lost = seen(0.0, 0.1)
-    nothing = seen(0.0, 0.1)
-    works = seen(0.95, 1.0), seen(0.4, 0.6)
-    found = [
+    assert decide(claim, ExperimentOutcome(effect=estimate_of(0.0, 0.1))).verdict == "undecided"
+    lost = estimate_of(0.0, 0.1)
+    nothing = estimate_of(0.0, 0.1)
+    works = estimate_of(0.95, 1.0), estimate_of(0.4, 0.6)
+    verdicts = [
         decide(
-            claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=one)
+            claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=work)
         ).verdict
-        for one in works
+        for work in works
     ]
-    assert found == ["supported", "undecided"]
+    assert verdicts == ["supported", "undecided"]
     # two descents that find nothing are not alike
     even = tried(all_claims()[125])
-    apart = seen(-0.09, 0.09)
-    pairs = (nothing, seen(0.0, 0.09)), (seen(0.8, 1.0), nothing)
-    assert [decide(even, ExperimentOutcome(effect=apart, beside=one)).verdict for one in pairs] == [
-        "undecided",
-        "supported",
-    ]
+    apart = estimate_of(-0.09, 0.09)
+    pairs = (nothing, estimate_of(0.0, 0.09)), (estimate_of(0.8, 1.0), nothing)
+    assert [
+        decide(even, ExperimentOutcome(effect=apart, beside=pair)).verdict for pair in pairs
+    ] == ["undecided", "supported"]
 
 
 def test_intervals_never_close_by_luck():
@@ -184,13 +185,13 @@ def test_the_interval_of_a_bounded_mean_lies_between_its_bounds_and_covers(mean,
     truth = 2 * mean - 1
     draws = 2 * np.random.default_rng(0).beta(mean * spread, (1 - mean) * spread, (4000, 5)) - 1
     ends = np.array(
-        [mean_of("x", list(one), unit="cosine", bounds=(-1.0, 1.0)).interval for one in draws]
+        [mean_of("x", list(draw), unit="cosine", bounds=(-1.0, 1.0)).interval for draw in draws]
     )
     assert np.abs(ends).max() <= 1
     assert ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean() > 0.93
 
 
 def test_an_interval_of_equal_numbers_does_not_close():
-    alike = mean_of("x", [0.0] * 5, unit="share", prompts=1000, bounds=(0.0, 1.0))
-    assert alike.interval == pytest.approx((0.0, 3.84 / 1003.84), rel=0.01)
+    estimate = mean_of("x", [0.0] * 5, unit="share", prompts=1000, bounds=(0.0, 1.0))
+    assert estimate.interval == pytest.approx((0.0, 3.84 / 1003.84), rel=0.01)
     assert mean_of("x", [1.0] * 5, unit="share", bounds=(0.0, 1.0)).interval[0] < 0.5

@@ -13,7 +13,7 @@ from headscan.training import fit_tokenizer
 @pytest.mark.parametrize("headless", [True, False])
 def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_path):
     torch.manual_seed(0)
-    words = fit_tokenizer([story], 300)
+    tokenizer = fit_tokenizer([story], 300)
     config = GPT2Config(
         vocab_size=300,
         n_embd=16,
@@ -26,7 +26,7 @@ def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_p
     (AutoModel.from_config(config) if headless else GPT2LMHeadModel(config)).save_pretrained(
         tmp_path / "model"
     )
-    words.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
     sets = tmp_path / "sets"
     (sets / "lambada").mkdir(parents=True)
     (sets / "lambada" / "l.jsonl").write_text(

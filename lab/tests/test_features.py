@@ -27,10 +27,10 @@ def test_gradient_descent_follows_but_lags(shared):
     # At the same gap the regularisation path is nearer to the direction.
     path = theory.regularisation_path(data, [10.0**-k for k in range(2, 8)])
     at_same_gap = next(p for p in path if p.excess < run.records[-1].excess)
-    theirs = ntp.cosine(
+    descent_direction = ntp.cosine(
         ntp.out_of_support(at_same_gap.logits, data.supports), prediction.solution.logits
     )
-    assert theirs > last.direction
+    assert descent_direction > last.direction
     assert (
         ntp.cosine(ntp.out_of_support(run.increment, data.supports), prediction.solution.logits)
         > last.direction
@@ -49,23 +49,25 @@ def test_records_agree_with_what_is_returned(shared):
 
 @pytest.mark.parametrize("optimiser", ["gd", "adam", "signgd", "muon"])
 def test_steps_are_those_of_torch(optimiser):
-    made = labels(2)
-    run = train_features(made, 4, 25, optimiser=optimiser, penalty=1e-3, checkpoints=[], seed=5)
+    soft_labels = labels(2)
+    run = train_features(
+        soft_labels, 4, 25, optimiser=optimiser, penalty=1e-3, checkpoints=[], seed=5
+    )
     generator = torch.Generator().manual_seed(5)
     W, H = (
         torch.nn.Parameter(0.1 * torch.randn(n, 4, generator=generator, dtype=torch.float64))
-        for n in (made.vocabulary, made.contexts)
+        for n in (soft_labels.vocabulary, soft_labels.contexts)
     )
-    P = torch.from_numpy(made.dense())
-    weight = torch.from_numpy(made.prior * made.contexts)
-    chosen = {
+    P = torch.from_numpy(soft_labels.dense())
+    weight = torch.from_numpy(soft_labels.prior * soft_labels.contexts)
+    torch_optimiser = {
         "gd": torch.optim.SGD([W, H], lr=0.05),
         "adam": torch.optim.Adam([W, H], lr=0.01, eps=1e-12),
         "signgd": torch.optim.SGD([W, H], lr=0.01),
         "muon": torch.optim.Muon([W, H], lr=0.01, weight_decay=0.0),
     }[optimiser]
     for _ in range(25):
-        chosen.zero_grad()
+        torch_optimiser.zero_grad()
         loss = -(weight @ (P * torch.log_softmax(H @ W.T, 1)).sum(1)) + 5e-4 * (
             (W**2).sum() + (H**2).sum()
         )
@@ -73,7 +75,7 @@ def test_steps_are_those_of_torch(optimiser):
         if optimiser == "signgd":
             W.grad = W.grad.sign()
             H.grad = H.grad.sign()
-        chosen.step()
+        torch_optimiser.step()
     tolerance = 1e-9 if optimiser != "muon" else 1e-2 * 25 * 0.01  # torch multiplies in bfloat16
     assert np.allclose(run.words, W.detach().numpy(), atol=tolerance)
     assert np.allclose(run.contexts, H.detach().numpy(), atol=tolerance)
@@ -81,18 +83,18 @@ def test_steps_are_those_of_torch(optimiser):
 
 @pytest.mark.parametrize("optimiser", ["gd", "adam", "signgd", "muon"])
 def test_a_run_ends_at_the_first_step_below_its_loss(optimiser):
-    made = labels(2)
-    ended = train_features(made, 4, 5000, optimiser=optimiser, until=0.2, checkpoints=[])
+    soft_labels = labels(2)
+    ended = train_features(soft_labels, 4, 5000, optimiser=optimiser, until=0.2, checkpoints=[])
     step = ended.records[-1].step
     assert 0 < step < 5000
     assert ended.records[-1].excess <= 0.2
     assert ended.records[-1].excess == pytest.approx(
-        ntp.cross_entropy(ended.logits, made) - made.entropy()
+        ntp.cross_entropy(ended.logits, soft_labels) - soft_labels.entropy()
     )
-    again = train_features(made, 4, step, optimiser=optimiser, checkpoints=[*range(step)])
+    again = train_features(soft_labels, 4, step, optimiser=optimiser, checkpoints=[*range(step)])
     assert [record.excess > 0.2 for record in again.records] == [True] * step + [False]
     assert np.array_equal(again.words, ended.words)
-    never = train_features(made, 4, 3, optimiser=optimiser, until=1e-9)
+    never = train_features(soft_labels, 4, 3, optimiser=optimiser, until=1e-9)
     assert never.records[-1].step == 3
 
 
@@ -102,14 +104,15 @@ def test_a_run_that_diverges_says_so():
 
 
 def test_random_labels_and_stories():
-    made = theory.random_labels(10, 95, supports=30, sizes=(2, 4), seed=3)
-    assert made.contexts == 95
-    assert set(made.supports.sizes) <= {2, 3, 4}
-    assert made.supports.unique()[0].contexts <= 30
+    soft_labels = theory.random_labels(10, 95, supports=30, sizes=(2, 4), seed=3)
+    assert soft_labels.contexts == 95
+    assert set(soft_labels.supports.sizes) <= {2, 3, 4}
+    assert soft_labels.supports.unique()[0].contexts <= 30
     with pytest.raises(BadInput):
         theory.random_labels(3, 5, sizes=(2, 9))
     grammar = theory.StoryGrammar()
-    stories, again = list(grammar.stories(20, seed=1)), list(grammar.stories(20, seed=1))
+    stories = list(grammar.stories(20, seed=1))
+    again = list(grammar.stories(20, seed=1))
     assert all(np.array_equal(a, b) for a, b in zip(stories, again, strict=True))
     assert all(story.max() < len(grammar.vocabulary) for story in stories)
     assert all(grammar.text(story).endswith("the end .") for story in stories)

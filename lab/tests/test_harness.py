@@ -45,23 +45,24 @@ def test_likelihoods_and_bits_a_byte_are_the_harness_s_item_by_item(model, token
     )
     from lm_eval.api.instance import Instance
 
-    theirs = lm.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=4, max_length=64)
-    words = story.split()
-    pairs = [
-        (" ".join(words[k : k + 9]) + " " * (k % 3), " " * (k % 3 == 0) + words[k + 9])
-        for k in range(0, 90, 9)
-    ]
+    harness_model = lm.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=4, max_length=64)
+    text_words = story.split()
+    pairs = []
+    for k in range(0, 90, 9):
+        context = " ".join(text_words[k : k + 9]) + " " * (k % 3)
+        space = " " if k % 3 == 0 else ""
+        pairs.append((context, space + text_words[k + 9]))
     pairs += [("", story[:60]), (story[:900], " ba")]
-    expected = theirs.loglikelihood(
+    expected = harness_model.loglikelihood(
         [Instance("loglikelihood", {}, pair, k) for k, pair in enumerate(pairs)], disable_tqdm=True
     )
     scores, greedy = log_likelihood(model, tokenizer, pairs, context=64)
     np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-5)
-    assert greedy.tolist() == [found for _, found in expected]
-    (rolled,) = theirs.loglikelihood_rolling(
+    assert greedy.tolist() == [is_greedy for _, is_greedy in expected]
+    (rolled,) = harness_model.loglikelihood_rolling(
         [Instance("loglikelihood_rolling", {}, (story[:80],), 0)], disable_tqdm=True
     )
-    ids = np.array([[theirs.prefix_token_id, *theirs.tok_encode(story[:80])]])
+    ids = np.array([[harness_model.prefix_token_id, *harness_model.tok_encode(story[:80])]])
     assert perplexity(model, ids, tokenizer).bits_per_byte == pytest.approx(
         -rolled / math.log(2) / 80, rel=1e-5
     )
@@ -93,7 +94,7 @@ def test_the_harness_judges_by_the_same_likelihoods(model, tokenizer, tmp_path):
         "doc_to_target: answer\ntarget_delimiter: ''\nmetric_list:\n  - metric: acc\n"
     )
     manager = tasks.TaskManager(include_path=str(tmp_path))
-    found = harness(model, tokenizer, ["headscan_tiny"], task_manager=manager, bootstrap_iters=0)
-    assert found["headscan_tiny"]["acc"] == 0.5
+    results = harness(model, tokenizer, ["headscan_tiny"], task_manager=manager, bootstrap_iters=0)
+    assert results["headscan_tiny"]["acc"] == 0.5
     with pytest.raises(BadInput, match="has no task no_such_task"):
         harness(model, tokenizer, ["no_such_task"], task_manager=manager)

@@ -11,10 +11,10 @@ from tests.reference import clouds as reference
 @given(st.integers(0, 10**6), st.integers(2, 40), st.integers(1, 8), st.floats(-1, 1))
 def test_equals_plain_exponentials_with_both_signs(seed, rows, d, shift):
     w = np.random.default_rng(seed).standard_normal((rows, d)) + shift
-    found = partition_isotropy(w)
+    partition = partition_isotropy(w)
     ratio, spread = reference.partition_isotropy(w)
-    assert found["partition"] == pytest.approx(ratio, rel=1e-9)
-    assert found["partition_spread"] == pytest.approx(spread, rel=1e-9)
+    assert partition["partition"] == pytest.approx(ratio, rel=1e-9)
+    assert partition["partition_spread"] == pytest.approx(spread, rel=1e-9)
 
 
 def test_the_sign_and_the_rows_of_eigenvectors_matter():
@@ -42,10 +42,10 @@ def test_rotation_changes_nothing():
 
 
 def test_long_rows_overflow_nothing():
-    found = partition_isotropy(np.random.default_rng(0).standard_normal((100, 6)) * 1e4)
-    assert found["partition"] == 0.0
-    assert -1e6 < found["log_partition_range"] < -1e3
-    assert all(np.isfinite(value) for value in found.values())
+    partition = partition_isotropy(np.random.default_rng(0).standard_normal((100, 6)) * 1e4)
+    assert partition["partition"] == 0.0
+    assert -1e6 < partition["log_partition_range"] < -1e3
+    assert all(np.isfinite(value) for value in partition.values())
 
 
 def test_short_round_rows_are_isotropic():

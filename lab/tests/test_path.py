@@ -23,8 +23,8 @@ def shared():
 
 @pytest.mark.parametrize("a", [1e-3, 1.0, 1e4, 1e8])
 def test_the_prox_is_stationary(a):
-    made = labels(4)
-    P = torch.from_numpy(made.dense())
+    soft_labels = labels(4)
+    P = torch.from_numpy(soft_labels.dense())
     r = torch.ones(P.shape[1], dtype=torch.float64)
     y = torch.from_numpy(np.random.default_rng(0).normal(size=P.shape) * 5)
     weight = torch.full((len(P),), a, dtype=torch.float64)
@@ -38,34 +38,40 @@ def test_the_prox_is_stationary(a):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("share", [0.5, 0.05])
 def test_equals_proximal_gradient(seed, share):
-    made = labels(seed, contexts=9, vocabulary=6)
-    penalty = share * theory.largest_penalty(made)
-    found = theory.regularised(made, penalty, gap=1e-9)
-    slow = regularised_by_proximal_gradient(made.dense(), made.prior, penalty, steps=3000)
-    value = ntp.cross_entropy(slow, made) + penalty * np.linalg.norm(slow, "nuc")
-    assert found.primal <= value + 1e-9
-    assert found.primal == pytest.approx(value, rel=1e-6)
-    assert found.dual <= value + 1e-12
-    own = ntp.cross_entropy(found.logits, made) + penalty * np.linalg.norm(found.logits, "nuc")
-    assert own == pytest.approx(found.primal, rel=1e-9)
+    soft_labels = labels(seed, contexts=9, vocabulary=6)
+    penalty = share * theory.largest_penalty(soft_labels)
+    regularised = theory.regularised(soft_labels, penalty, gap=1e-9)
+    slow = regularised_by_proximal_gradient(
+        soft_labels.dense(), soft_labels.prior, penalty, steps=3000
+    )
+    value = ntp.cross_entropy(slow, soft_labels) + penalty * np.linalg.norm(slow, "nuc")
+    assert regularised.primal <= value + 1e-9
+    assert regularised.primal == pytest.approx(value, rel=1e-6)
+    assert regularised.dual <= value + 1e-12
+    objective = ntp.cross_entropy(regularised.logits, soft_labels) + penalty * np.linalg.norm(
+        regularised.logits, "nuc"
+    )
+    assert objective == pytest.approx(regularised.primal, rel=1e-9)
 
 
 def test_nothing_is_learned_above_the_largest_penalty():
-    made = labels(1)
-    top = theory.largest_penalty(made)
-    assert np.abs(theory.regularised(made, 1.01 * top).logits).max() < 1e-6
-    assert np.abs(theory.regularised(made, 0.9 * top).logits).max() > 1e-3
+    soft_labels = labels(1)
+    top = theory.largest_penalty(soft_labels)
+    assert np.abs(theory.regularised(soft_labels, 1.01 * top).logits).max() < 1e-6
+    assert np.abs(theory.regularised(soft_labels, 0.9 * top).logits).max() > 1e-3
 
 
 def test_merged_contexts_and_unseen_tokens_change_nothing():
     counts = np.array([[3, 1, 0, 0, 0], [3, 1, 0, 0, 0], [0, 2, 2, 0, 0], [3, 1, 0, 0, 0]])
-    found = theory.regularised(counts, 1e-3, gap=1e-9)
-    assert len(found.distinct_logits) == 2
-    made = ntp.SoftLabels.of(counts)
-    slow = regularised_by_proximal_gradient(made.dense(), made.prior, 1e-3, steps=20_000)
-    value = ntp.cross_entropy(slow, made) + 1e-3 * np.linalg.norm(slow, "nuc")
-    assert found.primal == pytest.approx(value, rel=1e-5)
-    assert found.primal <= value + 1e-10
+    regularised = theory.regularised(counts, 1e-3, gap=1e-9)
+    assert len(regularised.distinct_logits) == 2
+    soft_labels = ntp.SoftLabels.of(counts)
+    slow = regularised_by_proximal_gradient(
+        soft_labels.dense(), soft_labels.prior, 1e-3, steps=20_000
+    )
+    value = ntp.cross_entropy(slow, soft_labels) + 1e-3 * np.linalg.norm(slow, "nuc")
+    assert regularised.primal == pytest.approx(value, rel=1e-5)
+    assert regularised.primal <= value + 1e-10
 
 
 def test_the_path_reaches_the_bound_and_the_predicted_direction(shared):
@@ -83,9 +89,9 @@ def test_the_path_reaches_the_bound_and_the_predicted_direction(shared):
 
 def test_the_increment_finds_the_direction_and_its_scale(shared):
     _, solution, points = shared
-    found = theory.increment(points[:4])  # down to 1e-5 only
-    assert ntp.cosine(found, solution.logits) > 0.995
-    assert ntp.cosine(found, solution.logits) > ntp.cosine(points[3].logits, solution.logits)
+    step = theory.increment(points[:4])  # down to 1e-5 only
+    assert ntp.cosine(step, solution.logits) > 0.995
+    assert ntp.cosine(step, solution.logits) > ntp.cosine(points[3].logits, solution.logits)
     late = theory.increment(points)
     assert ntp.cosine(late, solution.logits) > 0.999
     assert np.linalg.norm(late) / np.linalg.norm(solution.logits) == pytest.approx(1, abs=0.02)
@@ -93,10 +99,10 @@ def test_the_increment_finds_the_direction_and_its_scale(shared):
 
 def test_the_laws_of_the_path(shared):
     _, solution, points = shared
-    for before, after in pairwise(points[4:]):
+    for point, next_point in pairwise(points[4:]):
         growth = [
             ntp.cosine(p.logits, solution.logits) * np.linalg.norm(p.logits)
-            for p in (before, after)
+            for p in (point, next_point)
         ]
         step = (growth[1] - growth[0]) / np.linalg.norm(solution.logits)
         assert step == pytest.approx(np.log(10), rel=0.01)

@@ -22,15 +22,15 @@ def few(monkeypatch):
     monkeypatch.setattr(protection, "PROTECTION_PROMPTS", 6)
     monkeypatch.setattr(protection, "TOKENS", 2)
     monkeypatch.setattr(protection, "lens_of", lambda model, seed: lens_of("gpt2", 0, 32, 2))
-    monkeypatch.setattr(protection, "prompts", lambda model, *asked: prompts("gpt2", *asked))
+    monkeypatch.setattr(protection, "prompts", lambda model, *args: prompts("gpt2", *args))
     monkeypatch.setattr(protection.Protection, "power", Power(seeds=2, tokens=24))
 
 
 def verdict(number, experiment):
     """By the claim's own rule, but for what so few prompts can tell."""
-    found = experiment.observe(0)
+    outcome = experiment.observe(0)
     claim = replace(all_claims()[number], experiment=experiment, counts=Region(0.5, None))
-    return decide(claim, found).verdict, found
+    return decide(claim, outcome).verdict, outcome
 
 
 def flat(states):
@@ -43,10 +43,10 @@ def test_depth_and_few_bits_and_a_little_noise_do_not_protect_a_random_model():
         (302, FewBits(), 4),
         (303, LittleNoise(), 2),
     ):
-        said, found = verdict(number, experiment)
-        assert said == "refuted"
-        assert found.effect.value == 0
-        assert [one.value for one in found.beside] == [1.0] * arms
+        decided, outcome = verdict(number, experiment)
+        assert decided == "refuted"
+        assert outcome.effect.value == 0
+        assert [estimate.value for estimate in outcome.beside] == [1.0] * arms
 
 
 def test_what_does_protect_is_seen_to_hold(monkeypatch):
@@ -55,9 +55,9 @@ def test_what_does_protect_is_seen_to_hold(monkeypatch):
     """
     with applied(lens_of("gpt2", 0, 32, 2), "block.1", flat):
         monkeypatch.setattr(protection.Depth, "arms", _first_and_last)
-        said, found = verdict(301, Depth())
-    assert said == "supported"
-    assert found.effect.value > 0.8
+        decided, outcome = verdict(301, Depth())
+    assert decided == "supported"
+    assert outcome.effect.value > 0.8
     monkeypatch.setattr(protection, "read_format", lambda name: _Blank())
     assert verdict(302, FewBits())[0] == "supported"
     assert verdict(303, LittleNoise(share=1000.0))[0] == "supported"

@@ -55,9 +55,9 @@ def test_a_killed_ledger_goes_on_where_it_was(tmp_path, monkeypatch):
             numbers, seed=3, out=out, resume=True, progress=lambda *step: steps.append(step)
         )
     assert steps == [("experiments", number, 3, "claims") for number in range(4)]
-    whole = reproduce(numbers, seed=3)
+    uninterrupted = reproduce(numbers, seed=3)
     assert [replace(row, seconds=0.0) for row in resumed.claims] == [
-        replace(row, seconds=0.0) for row in whole.claims
+        replace(row, seconds=0.0) for row in uninterrupted.claims
     ]
     assert ReproduceResult.load(out).claims == resumed.claims
 
@@ -145,7 +145,7 @@ def test_every_claim_is_an_instance_of_one_statement():
 def test_cells_that_several_claims_ask_for_are_counted_once():
     result = reproduce(["401", "402", "403"])
     (first, second, third) = result.statements
-    assert [(one.id, one.verdict) for one in (first, second, third)] == [
+    assert [(claim.id, claim.verdict) for claim in (first, second, third)] == [
         ("P1", "supported"),
         ("P17", "misprint"),
         ("P2", "misprint"),
@@ -155,13 +155,13 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
         replace(row, id=number, verdict="not tested", tendency="confounded")
         for number in (75, 78, 80)
     ]
-    (one,) = statements(hidden)
-    assert (one.verdict, one.instances, one.models[0].cells, one.models[0].proxy) == (
-        "not tested",
-        [75, 78, 80],
-        {"confounded": 1},
-        True,
-    )
+    (statement,) = statements(hidden)
+    assert (
+        statement.verdict,
+        statement.instances,
+        statement.models[0].cells,
+        statement.models[0].proxy,
+    ) == ("not tested", [75, 78, 80], {"confounded": 1}, True)
     trial = ClaimTrial(
         model="m",
         tendency="supported",
@@ -176,14 +176,14 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
     cone = replace(
         row, id=203, document="slides", verdict="refuted", tendency="refuted", trials=[trial]
     )
-    (one,) = statements([cone])  # a trial that decides nothing only suggests
-    assert (one.verdict, [each.verdict for each in one.models]) == (
+    (statement,) = statements([cone])  # a trial that decides nothing only suggests
+    assert (statement.verdict, [model_verdict.verdict for model_verdict in statement.models]) == (
         "refuted",
         ["refuted", "supported"],
     )
-    assert [each.proxy for each in one.models] == [False, True]
-    (one,) = statements([replace(cone, trials=[replace(trial, decides=True)])])
-    assert [one.verdict, *(each.verdict for each in one.models)] == [
+    assert [model_verdict.proxy for model_verdict in statement.models] == [False, True]
+    (statement,) = statements([replace(cone, trials=[replace(trial, decides=True)])])
+    assert [statement.verdict, *(model_verdict.verdict for model_verdict in statement.models)] == [
         "mixed",
         "refuted",
         "supported",
@@ -191,7 +191,10 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
     wrong = replace(
         row, id=404, verdict="misprint", trials=[replace(trial, tendency="refuted", decides=True)]
     )
-    assert [each.verdict for each in statements([wrong])[0].models] == ["misprint", "misprint"]
+    assert [model_verdict.verdict for model_verdict in statements([wrong])[0].models] == [
+        "misprint",
+        "misprint",
+    ]
 
 
 def test_the_json_has_what_the_contract_names():
@@ -215,13 +218,13 @@ def test_claims_are_named_by_numbers_ranges_and_documents():
     assert wanted_claims("7") == wanted_claims([7]) == [7]
     assert wanted_claims(["20-28"]) == [20, 21, 24, 26, 27, 28]
     assert wanted_claims("slides") == list(range(201, 217))
-    for text, words in (
+    for text, message in (
         ("x", "no claim"),
         ("3-", "no claim"),
         ("999", "no claim 999"),
         ("22", "no claim 22"),
     ):
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             wanted_claims([text])
     with pytest.raises(BadInput, match="twice"):
         enter(all_claims()[7])

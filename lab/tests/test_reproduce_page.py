@@ -132,7 +132,7 @@ def test_claims_fit_the_screen_and_the_filter_hides_the_others(
 
 def test_redrawn_figures_stand_beside_what_was_published():
     """Those with curves are drawn (bars where they stand at names), those without say why not."""
-    made = [
+    figures = [
         RedrawnFigure(
             id="paper-x",
             document="paper",
@@ -161,9 +161,9 @@ def test_redrawn_figures_stand_beside_what_was_published():
             why_not="No data.",
         ),
     ]
-    result = ReproduceResult(protocol=PROTOCOL, claims=[], figures=made)
+    result = ReproduceResult(protocol=PROTOCOL, claims=[], figures=figures)
     page = result.page()
-    for words in ("Fig. 9. Published: It falls.", "No data.", "3 figures of a document"):
-        assert words in page
+    for sentence in ("Fig. 9. Published: It falls.", "No data.", "3 figures of a document"):
+        assert sentence in page
     assert [trace.type for trace in result.plot("paper-y").data] == ["bar"]
     assert result.plot("paper-x").layout.yaxis.type == "log"

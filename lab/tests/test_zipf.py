@@ -10,12 +10,12 @@ def test_the_law_that_made_the_counts_is_found(a, b):
     shares = (np.arange(1, 5001) + b) ** -a
     counts = np.random.default_rng(0).multinomial(2_000_000, shares / shares.sum())
     np.random.default_rng(1).shuffle(counts)
-    found = zipf_mandelbrot(counts)
-    assert found["mandelbrot_exponent"] == pytest.approx(a, rel=0.02)
-    assert found["mandelbrot_shift"] == pytest.approx(b, rel=0.1, abs=0.1)
-    assert 0 <= found["zipf_distance"] < 2e-3  # sampling noise of 5,000 types in 2 million tokens
+    fit = zipf_mandelbrot(counts)
+    assert fit["mandelbrot_exponent"] == pytest.approx(a, rel=0.02)
+    assert fit["mandelbrot_shift"] == pytest.approx(b, rel=0.1, abs=0.1)
+    assert 0 <= fit["zipf_distance"] < 2e-3  # sampling noise of 5,000 types in 2 million tokens
     if b == 0:
-        assert found["zipf_exponent"] == pytest.approx(a, rel=0.01)
+        assert fit["zipf_exponent"] == pytest.approx(a, rel=0.01)
 
 
 @pytest.mark.parametrize("counts", [[], [0, 0], [5], [3, 1]])
@@ -29,8 +29,8 @@ def test_intervals_of_blocks_are_as_wide_as_values_scatter():
 
     def draw(rng):
         parts = [rng.multinomial(1000, shares / shares.sum()) for _ in range(8)]
-        whole = np.sum(parts, axis=0)
-        return zipf_mandelbrot(whole)["zipf_exponent"], zipf_intervals(parts)[
+        total = np.sum(parts, axis=0)
+        return zipf_mandelbrot(total)["zipf_exponent"], zipf_intervals(parts)[
             "zipf_exponent_interval"
         ]
 

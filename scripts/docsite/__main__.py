@@ -36,20 +36,20 @@ def build(folder: Path) -> list[str]:
         from sphinx.cmd.build import main
     except ImportError:
         return ["Sphinx is not installed: pip install 'headscan[docs]'."]
-    with tempfile.TemporaryDirectory() as made:
-        source = Path(made) / "source"
+    with tempfile.TemporaryDirectory() as work_folder:
+        source = Path(work_folder) / "source"
         stage(source)
         shutil.rmtree(folder, ignore_errors=True)
-        if main([*OPTIONS, "-d", f"{made}/doctrees", str(source), str(folder)]):
+        if main([*OPTIONS, "-d", f"{work_folder}/doctrees", str(source), str(folder)]):
             return ["Sphinx found faults in the pages, see above."]
     return faults(folder)
 
 
 if __name__ == "__main__":
     site = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "site"
-    found = build(site)
-    print(*found, sep="\n", file=sys.stderr)
-    if found:
+    wrong = build(site)
+    print(*wrong, sep="\n", file=sys.stderr)
+    if wrong:
         sys.exit(1)
     print(
         "The documentation is built. Open it, without a "

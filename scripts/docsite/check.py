@@ -1,5 +1,5 @@
-"""What is wrong with a built site: links and anchors that lead nowhere, and whatever would be asked
-of a network.
+"""Find what is wrong with a built site: links and anchors that lead nowhere, and whatever would be
+asked of a network.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ class _Page(HTMLParser):
 def faults(site: Path) -> list[str]:
     """A sentence for every fault; none where the site holds by itself."""
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
-    found = [] if pages else [f"{site} has no page."]
+    wrong = [] if pages else [f"{site} has no page."]
     for path, page in pages.items():
-        said = path.relative_to(site)
+        name = path.relative_to(site)
         for target in page.loads + page.leads:
             parts = urlsplit(target)
             if parts.scheme in ("http", "https") or parts.netloc:
-                found += [f"{said} loads {target} from a network."] if target in page.loads else []
+                wrong += [f"{name} loads {target} from a network."] if target in page.loads else []
             elif parts.scheme == "":
-                wanted = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-                if not wanted.is_file():
-                    found.append(f"{said} leads to {target}, which is not there.")
+                target_path = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+                if not target_path.is_file():
+                    wrong.append(f"{name} leads to {target}, which is not there.")
                 elif (
-                    wanted in pages
+                    target_path in pages
                     and target in page.leads
-                    and unquote(parts.fragment) not in pages[wanted].anchors
+                    and unquote(parts.fragment) not in pages[target_path].anchors
                 ):
-                    found.append(f"{said} leads to {target}, which has no such place.")
+                    wrong.append(f"{name} leads to {target}, which has no such place.")
     for path in sorted(site.rglob("*.css")):
         if STYLES.search(path.read_text(encoding="utf-8")):
-            found.append(f"{path.relative_to(site)} loads a font or a style from a network.")
-    return list(dict.fromkeys(found))
+            wrong.append(f"{path.relative_to(site)} loads a font or a style from a network.")
+    return list(dict.fromkeys(wrong))

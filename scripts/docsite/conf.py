@@ -1,4 +1,4 @@
-"""How Sphinx makes the site: `python scripts/docsite` calls it."""
+"""Settings of Sphinx; `python scripts/docsite` builds the site with them."""
 
 from __future__ import annotations
 
@@ -65,36 +65,36 @@ _SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 
 
 def _plain(
-    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+    app: object, kind: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
     """Docstrings are plain Markdown: bars, stars and trailing underscores are no markup, an
     indented block is code, and indented lines right below a line are a list.
     """
-    if what == "data" and lines and lines[0] in (type(obj).__doc__ or ""):
+    if kind == "data" and lines and lines[0] in (type(obj).__doc__ or ""):
         lines[:] = [""]  # said by the type, not of this constant
-    made: list[str] = []
+    plain: list[str] = []
     block = ""  # of what kind the indented lines are that are being read
     for line in lines:
-        before = made[-1] if made else ""
+        previous = plain[-1] if plain else ""
         if not line.startswith(" "):
             if block == "list" and line:
-                made.append("")
+                plain.append("")
             block = block if not line else ""
         elif not block:
-            if before and before.rstrip() not in _SECTIONS:
+            if previous and previous.rstrip() not in _SECTIONS:
                 block = "list"
-                made.append("")
-            elif before:
+                plain.append("")
+            elif previous:
                 block = "section"
-            elif len(made) > 1 and made[-2].endswith(":"):
+            elif len(plain) > 1 and plain[-2].endswith(":"):
                 block = "code"
-                made[-2] += ":"
+                plain[-2] += ":"
         if block == "list" and line:
             line = ("- " if not line.startswith(" " * 5) else "  ") + line.strip()
-        made.append(
+        plain.append(
             line if block == "code" or line.lstrip().startswith((">>>", "...")) else _escaped(line)
         )
-    lines[:] = made
+    lines[:] = plain
 
 
 def _escaped(line: str) -> str:
@@ -102,15 +102,14 @@ def _escaped(line: str) -> str:
     parts[::2] = [
         re.sub(r"(?<!\\)([|*`])|(?<=\w)(_)(?!\w)", r"\\\1\2", part) for part in parts[::2]
     ]
-    for place in range(
-        1, len(parts), 2
-    ):  # as reStructuredText writes it, which wants code to end where a word ends
-        own = parts[place].strip("`")
-        before = parts[place - 1][-1:]
-        after = parts[place + 1][:1]
-        parts[place] = (
-            f"{chr(92) + ' ' if before.isalnum() else ''}``{own}``{chr(92) + ' ' if after.isalnum() else ''}"
-        )
+    # reStructuredText wants code to end where a word ends; `\\ ` ends a word without a space.
+    for number in range(1, len(parts), 2):
+        code = parts[number].strip("`")
+        left = parts[number - 1][-1:]
+        right = parts[number + 1][:1]
+        opening = "\\ " if left.isalnum() else ""
+        closing = "\\ " if right.isalnum() else ""
+        parts[number] = f"{opening}``{code}``{closing}"
     return "".join(parts)
 
 

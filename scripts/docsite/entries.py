@@ -52,13 +52,20 @@ def leaf(text: str) -> str:
 
 
 def listing(
-    title: str, said: str, rows: list[tuple[str, str, str]], head: str, *, sidebar: bool = False
+    title: str,
+    introduction: str,
+    rows: list[tuple[str, str, str]],
+    head: str,
+    *,
+    sidebar: bool = False,
 ) -> str:
     """A page that lists others: (page in the same folder, name, sentence) a row; on demand the
     sidebar has them, too.
     """
-    lines = [f"# {title}", "", said, "", f"| {head} | what it is |", "|---|---|"]
-    lines += [f"| [{name}]({page}.md) | {what} |" for page, name, what in rows]
+    lines = [f"# {title}", "", introduction, "", f"| {head} | what it is |", "|---|---|"]
+    lines += [
+        f"| [{name}]({page}.md) | {sentence_of_row} |" for page, name, sentence_of_row in rows
+    ]
     tree = (
         ["```{toctree}", ":hidden:", "", *(page for page, *_ in rows), "```", ""] if sidebar else []
     )
@@ -69,19 +76,19 @@ def entries(pages: Pages) -> Pages:
     """All of them by their places; of `pages`, which were written, the ledger and the checkup get
     links to theirs.
     """
-    made = _measures() | _findings() | _formats() | _claims(pages["ledger.md"])
-    made["ledger.md"] = re.sub(
+    pages_by_path = _measures() | _findings() | _formats() | _claims(pages["ledger.md"])
+    pages_by_path["ledger.md"] = re.sub(
         r"^\| (\d+) \|", r"| [\1](claims/\1.md) |", pages["ledger.md"], flags=re.MULTILINE
     )
-    made["checkup.md"] = re.sub(
+    pages_by_path["checkup.md"] = re.sub(
         r"^\| (HS\d+) \|",
-        lambda found: (
-            f"| [{found[1]}](findings/{found[1]}.md) |" if found[1] in CONDITIONS else found[0]
+        lambda match: (
+            f"| [{match[1]}](findings/{match[1]}.md) |" if match[1] in CONDITIONS else match[0]
         ),
         pages["checkup.md"],
         flags=re.MULTILINE,
     )
-    return made
+    return pages_by_path
 
 
 def _measures() -> Pages:
@@ -90,8 +97,8 @@ def _measures() -> Pages:
         "",
         "Numbers of a site's cloud of vectors; [tables beyond them](measures/index.md).",
     ]
-    found = ordered_measures()
-    for group in dict.fromkeys(one.words.group for one in found):
+    measures = ordered_measures()
+    for group in dict.fromkeys(measure.words.group for measure in measures):
         lines += [
             "",
             f"## {group.capitalize()}",
@@ -99,66 +106,70 @@ def _measures() -> Pages:
             "| measure | what it is | range |",
             "|---|---|---|",
         ]
-        for one in (each for each in found if each.words.group == group):
-            link = f"[{one.words.title}](measure/{one.name}.md)"
+        for measure in (grouped for grouped in measures if grouped.words.group == group):
+            link = f"[{measure.words.title}](measure/{measure.name}.md)"
             lines.append(
-                f"| {link}<br>`{one.name}` | {cell(one.words.sentence)} | "
-                f"{cell(measures_page.span(one))} |"
+                f"| {link}<br>`{measure.name}` | {cell(measure.words.sentence)} | "
+                f"{cell(measures_page.span(measure))} |"
             )
-    made = {"measures.md": "\n".join([*lines, ""])}
-    for one in found:
-        text = measures_page.entry(one).replace("### ", "# ", 1)
-        example = inspect.cleandoc(one.function.__doc__ or "").partition(">>>")[2]
+    pages_by_path = {"measures.md": "\n".join([*lines, ""])}
+    for measure in measures:
+        text = measures_page.entry(measure).replace("### ", "# ", 1)
+        example = inspect.cleandoc(measure.function.__doc__ or "").partition(">>>")[2]
         shown = (
-            f"\n```python\n>>> from headscan.measures import {one.name}\n>>>{example}\n```\n"
+            f"\n```python\n>>> from headscan.measures import {measure.name}\n>>>{example}\n```\n"
             if example
             else ""
         )
         text += (
             f"{shown}\nAll [measures](../measures.md); how [intervals](../intervals.md) are made.\n"
         )
-        made[f"measure/{one.name}.md"] = leaf(text)
-    return made
+        pages_by_path[f"measure/{measure.name}.md"] = leaf(text)
+    return pages_by_path
 
 
 def _findings() -> Pages:
-    rows = [(code, f"{code}: {one.title}", cell(one.meaning)) for code, one in CONDITIONS.items()]
-    said = (
+    rows = [
+        (code, f"{code}: {condition.title}", cell(condition.meaning))
+        for code, condition in CONDITIONS.items()
+    ]
+    introduction = (
         "What a [checkup](../checkup.md) names, by code; `--fail-on CODES` ends with exit status "
         "3 where one was found."
     )
-    return {"findings/index.md": listing("Findings", said, rows, "finding")} | {
-        f"findings/{code}.md": leaf(_finding(code, one)) for code, one in CONDITIONS.items()
+    return {"findings/index.md": listing("Findings", introduction, rows, "finding")} | {
+        f"findings/{code}.md": leaf(_finding(code, condition))
+        for code, condition in CONDITIONS.items()
     }
 
 
-def _finding(code: str, one: Condition) -> str:
-    side = "at least" if one.least else "at most"
-    alarm = "Many healthy models have it: it is a notice." if one.known else "It is an alarm."
-    if one.alarm is not None:
+def _finding(code: str, condition: Condition) -> str:
+    side = "at least" if condition.least else "at most"
+    alarm = "Many healthy models have it: it is a notice." if condition.known else "It is an alarm."
+    if condition.alarm is not None:
         alarm = (
-            f"Many healthy models have it up to {one.alarm:g}: it is a notice until there, and an "
-            "alarm from there on."
+            f"Many healthy models have it up to {condition.alarm:g}: it is a notice until there, "
+            "and an alarm from there on."
         )
-    if one.brings:
-        also = "it is an alarm, too, and" if one.known else "it is"
+    if condition.brings:
+        also = "it is an alarm, too, and" if condition.known else "it is"
         alarm += (
-            f" It may bring about {', '.join(one.brings)}: beside an alarm of these {also} named "
-            "first."
+            f" It may bring about {', '.join(condition.brings)}: beside an alarm of these {also} "
+            "named first."
         )
     return "\n\n".join(
         [
-            f"# {code}: {one.title}",
-            one.meaning,
-            f"**Question.** {QUESTIONS[one.question]}",
-            f"**The number.** {one.sentence} ({one.unit})",
-            f"**Named** where it is {side} {one.threshold:g}. {alarm} Where the number's 95 % "
-            "interval holds the threshold, an alarm is called not certain. The threshold is a "
+            f"# {code}: {condition.title}",
+            condition.meaning,
+            f"**Question.** {QUESTIONS[condition.question]}",
+            f"**The number.** {condition.sentence} ({condition.unit})",
+            f"**Named** where it is {side} {condition.threshold:g}. {alarm} Where the number's 95 "
+            "% interval holds the threshold, an alarm is called not certain. The threshold is a "
             "convention, no test of significance.",
-            f"**How it is found.** {inspect.getdoc(one.seen)}",
-            f"**What to do.** {one.todo}",
-            f"**What it does not say.** {one.limits}",
-            f"**Source.** {one.source}.",
+            f"**How it is found.** {inspect.getdoc(condition.seen)}",
+            f"**What to do.** {condition.todo}",
+            f"**What it does not say.** {condition.limits}",
+            f"**Source.** {condition.source}.",
             f"    headscan checkup MODEL --text TEXT --fail-on {code}",
             "All [findings](index.md); how [thresholds](../checkup.md#findings) came about; "
             "what was [tried on injected faults](../checkup.md#tried-on-injected-faults).\n",
@@ -167,59 +178,62 @@ def _finding(code: str, one: Condition) -> str:
 
 
 def _claims(ledger: str) -> Pages:
-    told = {
+    verdicts = {
         row.split("|")[1].strip(): re.split(r"(?<!\\)\|", row)[3:6]
         for row in ledger.splitlines()
         if row.startswith("|")
     }
     return {
-        f"claims/{number}.md": leaf(_claim(one, told.get(number))) for number, one in CLAIMS.items()
+        f"claims/{number}.md": leaf(_claim(claim, verdicts.get(number)))
+        for number, claim in CLAIMS.items()
     }
 
 
-def _claim(one: Claim, told: list[str] | None) -> str:
-    experiment = one.experiment
+def _claim(claim: Claim, verdict_cells: list[str] | None) -> str:
+    experiment = claim.experiment
     rows = {
-        "Document": f"{DOCUMENTS[one.document]}; {one.place}",
-        "Model": one.model,
-        "Data": one.data,
+        "Document": f"{DOCUMENTS[claim.document]}; {claim.place}",
+        "Model": claim.model,
+        "Data": claim.data,
         "About": "a larger model, of which only a tendency can be told here"
-        if one.large
+        if claim.large
         else "what is run here",
     }
     if experiment is not None:
-        words = experiment.words
+        experiment_words = experiment.words
         power = experiment.power
         rows |= {
             "Experiment": sentence(inspect.getdoc(experiment)),
-            "Quantity": words.quantity,
-            "Counts as holding": str(one.counts),
-            "Test": words.test,
-            "Scope": words.scope,
+            "Quantity": experiment_words.quantity,
+            "Counts as holding": str(claim.counts),
+            "Test": experiment_words.test,
+            "Scope": experiment_words.scope,
             "Power asked for": f"{power.seeds} seeds"
             + (f", {power.tokens:,} tokens an arm" if power.tokens else ""),
-            "Stand-ins": "; ".join(f"{each.name}: {each.why}" for each in experiment.stand_ins())
+            "Stand-ins": "; ".join(
+                f"{stand_in.name}: {stand_in.why}" for stand_in in experiment.stand_ins()
+            )
             or "none",
         }
-    if one.control is not None:
-        rows["Confounded where the control is"] = str(one.control)
-    if one.command:
-        rows["On the claim's own model"] = f"`{one.command}`"
-    verdict, effect, why = (part.strip() for part in told or ("not run", "", ""))
+    if claim.control is not None:
+        rows["Confounded where the control is"] = str(claim.control)
+    if claim.command:
+        rows["On the claim's own model"] = f"`{claim.command}`"
+    verdict, effect, why = (part.strip() for part in verdict_cells or ("not run", "", ""))
     effect = effect and f"Effect {effect}. "
     lines = [
-        f"# Claim {one.id}",
-        one.statement,
+        f"# Claim {claim.id}",
+        claim.statement,
         f"**Verdict: {verdict}.** {effect}{why}".rstrip(),
         "## Protocol",
         "\n".join(
             [
                 "| part | what was laid down |",
                 "|---|---|",
-                *(f"| {name} | {cell(said)} |" for name, said in rows.items()),
+                *(f"| {name} | {cell(text)} |" for name, text in rows.items()),
             ]
         ),
-        f"    headscan reproduce {one.id}",
+        f"    headscan reproduce {claim.id}",
         "All claims: [the ledger](../ledger.md).\n",
     ]
     return "\n\n".join(lines)
@@ -228,82 +242,92 @@ def _claim(one: Claim, told: list[str] | None) -> str:
 def _formats() -> Pages:
     schemas.schemas()  # imports every kind of result
     kinds = {
-        kind: made
-        for kind, made in sorted(Result.kinds.items())
-        if made.__module__.startswith("headscan")
+        kind: result_class
+        for kind, result_class in sorted(Result.kinds.items())
+        if result_class.__module__.startswith("headscan")
     }
-    rows = [(kind, kind, sentence(inspect.getdoc(made))) for kind, made in kinds.items()]
-    stored = [(f"states-{name}", one.title, cell(one.sentence)) for name, one in FORMATS.items()]
-    said = (
+    rows = [
+        (kind, kind, sentence(inspect.getdoc(result_class))) for kind, result_class in kinds.items()
+    ]
+    stored = [
+        (f"states-{name}", file_format.title, cell(file_format.sentence))
+        for name, file_format in FORMATS.items()
+    ]
+    introduction = (
         "A verb writes `result.json`, described here a kind a page, `arrays.safetensors` beside "
         "it where there are arrays, and `report.html`. Stored states are read in the formats "
         "below them. Every JSON has `kind`, `headscan` and `schema`."
     )
-    made = {"formats/index.md": listing("File formats", said, rows + stored, "format")}
-    made |= {
-        f"formats/{kind}.md": leaf(_schema(kind, one.json_schema())) for kind, one in kinds.items()
+    pages_by_path = {
+        "formats/index.md": listing("File formats", introduction, rows + stored, "format")
     }
-    for name, one in FORMATS.items():
+    pages_by_path |= {
+        f"formats/{kind}.md": leaf(_schema(kind, result_class.json_schema()))
+        for kind, result_class in kinds.items()
+    }
+    for name, file_format in FORMATS.items():
         tried = (
-            f"Tried: {one.tried}"
-            if one.tried
+            f"Tried: {file_format.tried}"
+            if file_format.tried
             else "Not tried with files that the library itself wrote."
         )
         use = "    headscan scan PATH\n    headscan invert MODEL --states PATH --at SITE"
         parts = [
-            f"# {one.title}",
-            one.sentence,
-            inspect.getdoc(one) or "",
+            f"# {file_format.title}",
+            file_format.sentence,
+            inspect.getdoc(file_format) or "",
             tried,
             use,
             "More: [stored states](../states.md).",
         ]
-        made[f"formats/states-{name}.md"] = leaf("\n\n".join(dict.fromkeys(parts)) + "\n")
-    return made
+        pages_by_path[f"formats/states-{name}.md"] = leaf("\n\n".join(dict.fromkeys(parts)) + "\n")
+    return pages_by_path
 
 
 def _schema(kind: str, schema: dict[str, Any]) -> str:
     lines = [f"# result.json of `{kind}`", "", *_fields(schema)]
-    for name, one in schema.get("$defs", {}).items():
-        lines += ["", f"## {name}", "", *_fields(one)]
+    for name, definition in schema.get("$defs", {}).items():
+        lines += ["", f"## {name}", "", *_fields(definition)]
     return "\n".join(
         [*lines, "", f"The same as a [JSON schema](../schemas/{kind}.json), draft 2020-12.", ""]
     )
 
 
 def _fields(schema: dict[str, Any]) -> list[str]:
-    said = inspect.cleandoc(schema.get("description", ""))
-    prose, _, attributes = said.partition("Attributes:")
+    docstring = inspect.cleandoc(schema.get("description", ""))
+    prose, _, attributes = docstring.partition("Attributes:")
     meant = " ".join(attributes.split())
     lines = [prose.strip(), "", f"Fields: {meant}" if meant else "", ""]
     if "enum" in schema:
-        return [*lines, "One of " + ", ".join(f"`{one}`" for one in schema["enum"]) + "."]
+        return [*lines, "One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + "."]
     required = schema.get("required", ())
     lines += ["| field | type | notes |", "|---|---|---|"]
-    for name, one in schema.get("properties", {}).items():
-        notes = one.get("description") or ("" if name in required else "may be left out")
-        lines.append(f"| `{name}` | {cell(_type(one))} | {cell(notes)} |")
+    for name, property_ in schema.get("properties", {}).items():
+        notes = property_.get("description") or ("" if name in required else "may be left out")
+        lines.append(f"| `{name}` | {cell(_type(property_))} | {cell(notes)} |")
     return lines
 
 
-def _type(one: dict[str, Any]) -> str:
+def _type(property_: dict[str, Any]) -> str:
     """A JSON schema's type in words."""
-    if "$ref" in one:
-        name = one["$ref"].rpartition("/")[2]
+    if "$ref" in property_:
+        name = property_["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
-    if "const" in one or "enum" in one:
-        return ", ".join(f"`{json.dumps(value)}`" for value in one.get("enum", [one.get("const")]))
-    if "anyOf" in one:
-        return " or ".join(dict.fromkeys(map(_type, one["anyOf"])))
-    if "prefixItems" in one:
-        return f"[{', '.join(map(_type, one['prefixItems']))}]"
-    if one.get("type") == "array":
-        return f"list of {_type(one.get('items', {}))}"
-    if isinstance(one.get("additionalProperties"), dict):
-        return f"object of {_type(one['additionalProperties'])}"
+    if "const" in property_ or "enum" in property_:
+        return ", ".join(
+            f"`{json.dumps(value)}`" for value in property_.get("enum", [property_.get("const")])
+        )
+    if "anyOf" in property_:
+        return " or ".join(dict.fromkeys(map(_type, property_["anyOf"])))
+    if "prefixItems" in property_:
+        return f"[{', '.join(map(_type, property_['prefixItems']))}]"
+    if property_.get("type") == "array":
+        return f"list of {_type(property_.get('items', {}))}"
+    if isinstance(property_.get("additionalProperties"), dict):
+        return f"object of {_type(property_['additionalProperties'])}"
     return {
         "number": "number",
         "integer": "whole number",
         "string": "text",
         "boolean": "true or false",
-    }.get(one.get("type", ""), one.get("type", "anything"))
+    }.get(property_.get("type", ""), property_.get("type", "anything"))

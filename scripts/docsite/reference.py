@@ -49,39 +49,41 @@ def reference(pages: Pages) -> Pages:
 
 
 def _commands(pages: Pages) -> Pages:
-    rows = [(name, f"headscan {name}", cell(what)) for name, what in verbs().items()]
-    said = (
+    rows = [(name, f"headscan {name}", cell(summary)) for name, summary in verbs().items()]
+    introduction = (
         "Each is a function of Python, too, with the same options as keywords. Exit status: 0 "
         "done, 2 bad input (one sentence), 3 a finding named by `--fail-on`, 130 interrupted, 1 a "
         "fault of headscan's own."
     )
-    made = {"commands/index.md": listing("Commands", said, rows, "command", sidebar=True)}
-    for name, what in verbs().items():
+    pages_by_path = {
+        "commands/index.md": listing("Commands", introduction, rows, "command", sidebar=True)
+    }
+    for name, summary in verbs().items():
         command = None if name in BARE else command_of(name)
         shown = [
             page
             for page, text in pages.items()
             if f"headscan {name} " in text and "/" not in page and page != "index.md"
         ]
-        seen = ", ".join(f"[{_title(pages[page])}](../{page})" for page in shown)
+        links = ", ".join(f"[{_title(pages[page])}](../{page})" for page in shown)
         text = [
             f"# headscan {name}",
-            what,
+            summary,
             *(_options(name, command) if command else [f"    headscan {name} [--json]"]),
         ]
-        made[f"commands/{name}.md"] = (
-            "\n\n".join([*text, f"Shown in: {seen}." if seen else ""]) + "\n"
+        pages_by_path[f"commands/{name}.md"] = (
+            "\n\n".join([*text, f"Shown in: {links}." if links else ""]) + "\n"
         )
-    return made
+    return pages_by_path
 
 
 def _options(name: str, command: Any) -> list[str]:
     call = command.verb()
-    fields = [one for one in call.verb.options() if not one.option.python]
+    fields = [option for option in call.verb.options() if not option.option.python]
     needed = [
-        f"{one.flag} {_metavar(one)}"
-        for one in fields
-        if one.required and one.name not in command.arguments
+        f"{field.flag} {_metavar(field)}"
+        for field in fields
+        if field.required and field.name not in command.arguments
     ]
     usage = " ".join(
         filter(
@@ -90,34 +92,29 @@ def _options(name: str, command: Any) -> list[str]:
         )
     )
     lines = ["| option | default | what it is |", "|---|---|---|"]
-    for one in fields:
-        bounds = [
-            f"{word} {bound:g}"
-            for word, bound in (
-                ("at least", one.option.low),
-                ("at most", one.option.high),
-                ("above", one.option.above),
-            )
-            if bound is not None
-        ]
-        said = one.option.help + (f" ({', '.join(bounds)})" if bounds else "")
-        if isinstance(one.option.choices, Registry):
-            said += f" One of, or of a plug-in: {', '.join(one.option.choices.names())}."
+    for field in fields:
+        limits = {
+            "at least": field.option.low,
+            "at most": field.option.high,
+            "above": field.option.above,
+        }
+        bounds = [f"{word} {bound:g}" for word, bound in limits.items() if bound is not None]
+        text = field.option.help + (f" ({', '.join(bounds)})" if bounds else "")
+        if isinstance(field.option.choices, Registry):
+            text += f" One of, or of a plug-in: {', '.join(field.option.choices.names())}."
         named = (
-            f"`{command.arguments[one.name]}`" if one.name in command.arguments else f"`{one.flag}`"
+            f"`{command.arguments[field.name]}`"
+            if field.name in command.arguments
+            else f"`{field.flag}`"
         )
-        default = (
-            "required"
-            if one.required
-            else ""
-            if one.default in (None, (), [])
-            else f"`{_shown(one.default)}`"
-        )
-        lines.append(f"| {named} | {cell(default)} | {cell(said)} |")
-    for extra, (_, said) in command.extra.items():
-        lines.append(f"| `--{extra.replace('_', '-')}` | | {cell(said)} |")
+        lines.append(f"| {named} | {cell(_default(field))} | {cell(text)} |")
+    for extra, (_, text) in command.extra.items():
+        lines.append(f"| `--{extra.replace('_', '-')}` | | {cell(text)} |")
     home = call.__module__
-    package = max((one for one in PACKAGES if home == one or home.startswith(f"{one}.")), key=len)
+    package = max(
+        (package for package in PACKAGES if home == package or home.startswith(f"{package}.")),
+        key=len,
+    )
     details = inspect.cleandoc(call.__doc__ or "").split(">>>")[0].strip()
     parts = [
         f"    {usage}",
@@ -131,8 +128,16 @@ def _options(name: str, command: Any) -> list[str]:
     return [*filter(None, parts), f"```text\n{details}\n```"]
 
 
-def _metavar(one: OptionField) -> str:
-    return one.option.metavar or one.flag.removeprefix("--").upper()
+def _default(field: OptionField) -> str:
+    if field.required:
+        return "required"
+    if field.default in (None, (), []):
+        return ""
+    return f"`{_shown(field.default)}`"
+
+
+def _metavar(option: OptionField) -> str:
+    return option.option.metavar or option.flag.removeprefix("--").upper()
 
 
 def _shown(default: Any) -> str:
@@ -148,64 +153,72 @@ def _title(text: str) -> str:
 
 
 def _packages() -> Pages:
-    said = (
+    introduction = (
         "`import headscan` has what most programs need, loaded when it is first asked for. Each "
         "question has a package; names in no list below are internal."
     )
     rows = [("headscan", "headscan", "The public names, in one place.")]
     rows += [(name, name, sentence(import_module(name).__doc__)) for name in PACKAGES]
-    made = {
-        "python/index.md": listing("Python", said, rows, "package", sidebar=True).replace(
+    pages_by_path = {
+        "python/index.md": listing("Python", introduction, rows, "package", sidebar=True).replace(
             ".md) |", ".rst) |"
         )
     }
-    made["python/headscan.rst"] = _facade()
-    return made | {f"python/{name}.rst": _package(import_module(name)) for name in PACKAGES}
+    pages_by_path["python/headscan.rst"] = _facade()
+    return pages_by_path | {
+        f"python/{name}.rst": _package(import_module(name)) for name in PACKAGES
+    }
 
 
 def _facade() -> str:
     import headscan
 
     lines = ["headscan", "========", "", ".. automodule:: headscan", "   :no-members:", ""]
-    own = ["headscan.load"]
+    names = ["headscan.load"]
     for name in sorted(set(headscan.__all__) - {"load", "__version__"}, key=str.lower):
-        one = getattr(headscan, name)
-        home = one.__name__ if inspect.ismodule(one) else _public(one)
+        item = getattr(headscan, name)
+        home = item.__name__ if inspect.ismodule(item) else _public(item)
         if home not in PACKAGES:
-            own.append(f"headscan.{name}")
+            names.append(f"headscan.{name}")
             continue
-        role = "mod" if inspect.ismodule(one) else "class" if inspect.isclass(one) else "func"
-        target = home if role == "mod" else f"{home}.{name}"
+        if inspect.ismodule(item):
+            role = "mod"
+            target = home
+        else:
+            role = "class" if inspect.isclass(item) else "func"
+            target = f"{home}.{name}"
         lines.append(
             f"- :py:{role}:`headscan.{name} <{target}>`: "
-            f"{sentence(inspect.getdoc(one)).replace('*', '')}"
+            f"{sentence(inspect.getdoc(item)).replace('*', '')}"
         )
-    for name in own:
-        kind = "class" if inspect.isclass(getattr(headscan, name.partition(".")[2])) else "function"
-        lines += ["", f".. auto{kind}:: {name}", *(["   :members:"] if kind == "class" else [])]
+    for name in names:
+        if inspect.isclass(getattr(headscan, name.partition(".")[2])):
+            lines += ["", f".. autoclass:: {name}", "   :members:"]
+        else:
+            lines += ["", f".. autofunction:: {name}"]
     return "\n".join([*lines, ""])
 
 
-def _public(one: Any) -> str:
+def _public(item: Any) -> str:
     """The public package in which something is described: the innermost that names it."""
     homes = [
-        name for name in PACKAGES if one.__name__ in getattr(import_module(name), "__all__", ())
+        name for name in PACKAGES if item.__name__ in getattr(import_module(name), "__all__", ())
     ]
-    own = [home for home in homes if f"{one.__module__}.".startswith(f"{home}.")]
-    return max(own or homes or [one.__module__], key=len)
+    own_homes = [home for home in homes if f"{item.__module__}.".startswith(f"{home}.")]
+    return max(own_homes or homes or [item.__module__], key=len)
 
 
 def _package(module: ModuleType) -> str:
     title = module.__name__
     lines = [title, "=" * len(title), "", f".. automodule:: {title}", "   :no-members:", ""]
     for name in getattr(module, "__all__", ()):
-        one = getattr(module, name)
-        if inspect.isclass(one) or inspect.isfunction(one):
-            home = _public(one)
-            if home != title and one.__name__ == name:
-                role = "class" if inspect.isclass(one) else "func"
+        item = getattr(module, name)
+        if inspect.isclass(item) or inspect.isfunction(item):
+            home = _public(item)
+            if home != title and item.__name__ == name:
+                role = "class" if inspect.isclass(item) else "func"
                 lines += [f":py:{role}:`{name} <{home}.{name}>` is described with ``{home}``.", ""]
-            elif inspect.isclass(one):
+            elif inspect.isclass(item):
                 lines += [
                     f".. autoclass:: {title}.{name}",
                     "   :members:",
@@ -214,11 +227,11 @@ def _package(module: ModuleType) -> str:
                 ]
             else:
                 lines += [f".. autofunction:: {title}.{name}", ""]
-        elif not inspect.ismodule(one):
+        elif not inspect.ismodule(item):
             home = _defined(module, name)
             again = (
                 ["   :no-index:"]
-                if any(home.startswith(f"{title}.{one}.") for one in ("monitor",))
+                if any(home.startswith(f"{title}.{package}.") for package in ("monitor",))
                 else []
             )
             lines += [f".. autodata:: {home}.{name}", "   :no-value:", *again, ""]
@@ -231,7 +244,7 @@ def _defined(module: ModuleType, name: str) -> str:
         if (
             isinstance(node, ast.ImportFrom)
             and node.module
-            and any(one.name == name for one in node.names)
+            and any(child.name == name for child in node.names)
         ):
             return _defined(import_module(node.module), name)
     return module.__name__

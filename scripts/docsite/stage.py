@@ -44,8 +44,8 @@ LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
 
-def place(path: str) -> str | None:
-    """Where a file of the repository stands in the site; None where it is no page of it."""
+def page_of(path: str) -> str | None:
+    """Return the page of the site that a file of the repository becomes, or None."""
     if path in TOP or path.startswith("docs/images/"):
         return path.removeprefix("docs/")
     if path.startswith("docs/notebooks/") and path.endswith(".py"):
@@ -67,18 +67,18 @@ def relinked(text: str, path: str) -> str:
 
     Raises SystemExit where a link leads nowhere.
     """
-    here = os.path.dirname(place(path) or "")
+    folder = os.path.dirname(page_of(path) or "")
 
-    def link(found: re.Match[str]) -> str:
-        target, hash, anchor = found[2].partition("#")
+    def link(match: re.Match[str]) -> str:
+        target, hash, anchor = match[2].partition("#")
         if not target or re.match(r"[a-z]+:", target):
-            return found[0]
-        wanted = os.path.normpath(os.path.join(os.path.dirname(path), target))
-        if not (ROOT / wanted).exists():
-            raise SystemExit(f"{path} has a broken link: {found[2]}")
-        own = place(wanted)
-        moved = os.path.relpath(own, here) if own else REPOSITORY + wanted
-        return f"{found[1]}{moved}{hash}{anchor}{found[3]}"
+            return match[0]
+        target_path = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        if not (ROOT / target_path).exists():
+            raise SystemExit(f"{path} has a broken link: {match[2]}")
+        page = page_of(target_path)
+        moved = os.path.relpath(page, folder) if page else REPOSITORY + target_path
+        return f"{match[1]}{moved}{hash}{anchor}{match[3]}"
 
     parts = CODE.split(text)
     return "".join(part if CODE.fullmatch(part) else LINK.sub(link, part) for part in parts)
@@ -98,9 +98,10 @@ def stage(source: Path) -> None:
     }
     for file in sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / "lab" / "docs").rglob("*.md")]):
         texts[file.relative_to(ROOT).as_posix()] = file.read_text(encoding="utf-8")
-    pages = {str(place(path)): relinked(text, path) for path, text in texts.items()}
-    made = entries(pages) | reference(pages)
-    if twice := (made.keys() & pages.keys()) - {"measures.md", "ledger.md", "checkup.md"}:
+    pages = {str(page_of(path)): relinked(text, path) for path, text in texts.items()}
+    generated = entries(pages) | reference(pages)
+    twice = (generated.keys() & pages.keys()) - {"measures.md", "ledger.md", "checkup.md"}
+    if twice:
         raise SystemExit(f"made from the code and written, too: {', '.join(sorted(twice))}")
     named = {f"{name}.md" for name in [*START, *REFERENCE, *EVIDENCE, *PROJECT, "index"]}
     guides = [name.removesuffix(".md") for name in pages if "/" not in name and name not in named]
@@ -118,7 +119,7 @@ def stage(source: Path) -> None:
         for name in pages
         if name.startswith("measures/") and name != "measures/index.md"
     ]
-    pages |= made
+    pages |= generated
     pages["index.md"] += "".join(contents(caption, names) for caption, names in tables.items())
     pages["measures/index.md"] += contents(
         "Tables", [name.removeprefix("measures/") for name in beyond]

@@ -25,17 +25,19 @@ MOST = 2**15  # prompts that are run to hold a joint search against all of them
 
 
 def ordered(cut: SlicedModel, length: int) -> bool:
-    """Whether each position's output is given and sees no later token, so that prefixes can be
+    """Tell whether each position's output is given and sees no later token, so that prefixes can be
     judged.
     """
     return cut.causal and cut.slice.pool is None and cut.kept(length) == list(range(length))
 
 
 def away(cut: SlicedModel, rows: Tensor, target: Tensor) -> Tensor:
-    """[N, T'] relative distances of the outputs of rows [N, T], infinite where they are no numbers."""
+    """[N, T'] relative distances of the outputs of rows [N, T], infinite where they are
+    no numbers.
+    """
     parts = [cut.run(part).double() - target.double() for part in rows.split(4096)]
-    far = torch.cat(parts).norm(dim=-1) / target.double().norm(dim=-1).clamp_min(1e-300)
-    return far.nan_to_num(nan=float("inf"))
+    distance = torch.cat(parts).norm(dim=-1) / target.double().norm(dim=-1).clamp_min(1e-300)
+    return distance.nan_to_num(nan=float("inf"))
 
 
 @torch.no_grad()
@@ -46,11 +48,13 @@ def truth_of(attack: Attack, tokens: list[int], target: Tensor) -> Tensor:
     cut = attack.cut(torch.float64)
     rows = []
     alone = ordered(cut, len(tokens))
-    for place in range(len(tokens)):
-        ids = torch.tensor(tokens[: place + 1] if alone else tokens).repeat(cut.vocabulary_size, 1)
-        ids[:, place] = torch.arange(cut.vocabulary_size)
+    for position in range(len(tokens)):
+        ids = torch.tensor(tokens[: position + 1] if alone else tokens).repeat(
+            cut.vocabulary_size, 1
+        )
+        ids[:, position] = torch.arange(cut.vocabulary_size)
         rows.append(
-            away(cut, ids, target[: place + 1])[:, place]
+            away(cut, ids, target[: position + 1])[:, position]
             if alone
             else away(cut, ids, target).amax(1)
         )
@@ -75,35 +79,35 @@ def prompts_within(
     choices = torch.arange(cut.vocabulary_size)
     choices = choices if attack.allowed is None else choices[attack.allowed]
     rows = torch.cartesian_prod(*[choices] * length).reshape(-1, length)
-    found = rows[away(cut, rows, target).amax(1) <= tolerance].tolist()
+    matching = rows[away(cut, rows, target).amax(1) <= tolerance].tolist()
     attack.lens.model.to(attack.dtype)
-    return found  # type: ignore[no-any-return]
+    return matching  # type: ignore[no-any-return]
 
 
 def false_words(attack: Attack, number: int, entry: PromptInversion) -> list[str]:
-    """What an entry claims and brute force denies. Between half and twice the tolerance, rounding
-    may decide.
+    """Return what an entry claims and brute force denies. Between half and twice the tolerance,
+    rounding may decide.
     """
     proof = entry.certificate
     target = attack.targets[number]
     table = truth_of(attack, entry.recovered, target)
     faults = _of_positions(attack, entry, table)
     faults += _of_the_whole(attack, number, entry, table)
-    if entry.verdict in (UNIQUE, TRIED, AMBIGUOUS) and attack.whole:
+    if entry.verdict in (UNIQUE, TRIED, AMBIGUOUS) and attack.complete:
         within = prompts_within(attack, len(entry.recovered), target, proof.tolerance / 2)
         if (
             entry.verdict == UNIQUE
             and within is not None
-            and [one for one in within if one != entry.recovered]
+            and [prompt for prompt in within if prompt != entry.recovered]
         ):
             faults.append(f"unique, but {len(within)} prompts of this length give the output")
-    said = entry.certified
-    if ("unique among" in said) != (entry.verdict == UNIQUE) or (
+    certified = entry.certified
+    if ("unique among" in certified) != (entry.verdict == UNIQUE) or (
         proof.type == "sampled" and entry.verdict == UNIQUE
     ):
-        faults.append(f"{entry.verdict}, {proof.type}: '{said}'")
-    if said.startswith("Recovered") != (entry.verdict not in ("not recovered", FOREIGN)):
-        faults.append(f"{entry.verdict}: '{said}'")
+        faults.append(f"{entry.verdict}, {proof.type}: '{certified}'")
+    if certified.startswith("Recovered") != (entry.verdict not in ("not recovered", FOREIGN)):
+        faults.append(f"{entry.verdict}: '{certified}'")
     return faults
 
 
@@ -114,51 +118,48 @@ def _of_positions(attack: Attack, entry: PromptInversion, table: Tensor) -> list
     choice = (
         int(table.isfinite().any(0).sum()) if attack.allowed is None else int(attack.allowed.sum())
     )
-    for place, (token, verdict) in enumerate(zip(entry.recovered, entry.verdicts, strict=True)):
-        own = float(table[place, token])
-        near = (table[place] <= proof.tolerance / 2).nonzero()[:, 0].tolist()
-        named = {token, *proof.equivalent[place]}
-        whole = proof.types[place] != "sampled"
-        every = proof.compared[place] >= choice > 0
-        if verdict in (UNIQUE, TRIED, AMBIGUOUS) and not own <= 2 * proof.tolerance:
+    for position, (token, verdict) in enumerate(zip(entry.recovered, entry.verdicts, strict=True)):
+        distance = float(table[position, token])
+        close = (table[position] <= proof.tolerance / 2).nonzero()[:, 0].tolist()
+        named = {token, *proof.equivalent[position]}
+        complete = proof.types[position] != "sampled"
+        exhaustive = proof.compared[position] >= choice > 0
+        if verdict in (UNIQUE, TRIED, AMBIGUOUS) and not distance <= 2 * proof.tolerance:
             faults.append(
-                f"{place}: {verdict}, but the token is {own:.1e} away, tolerance "
+                f"{position}: {verdict}, but the token is {distance:.1e} away, tolerance "
                 f"{proof.tolerance:.1e}"
             )
         # Under a prefix that is a guess, "those tried" are others than these.
-        if verdict in (UNIQUE, AMBIGUOUS) and (whole or every) and (missing := set(near) - named):
-            faults.append(f"{place}: {verdict}, without {sorted(missing)[:5]}")
-        if verdict in (UNIQUE, AMBIGUOUS) and whole:
-            if own > float(table[place].min()) + 2 * proof.noise:
+        missing = set(close) - named
+        if verdict in (UNIQUE, AMBIGUOUS) and (complete or exhaustive) and missing:
+            faults.append(f"{position}: {verdict}, without {sorted(missing)[:5]}")
+        if verdict in (UNIQUE, AMBIGUOUS) and complete:
+            nearest = float(table[position].min())
+            if distance > nearest + 2 * proof.noise:
+                faults.append(f"{position}: not the nearest: {distance:.1e}, {nearest:.1e}")
+            if not exhaustive and attack.dtype == torch.float32:
+                compared = proof.compared[position]
+                faults.append(f"{position}: {proof.types[position]} after {compared} of {choice}")
+        if verdict == TRIED and exhaustive and entry.verdict == TRIED and missing:
+            faults.append(f"{position}: {verdict}, and {sorted(missing)[:5]} were tried")
+        if verdict == UNIQUE and (not complete or proof.equivalent[position]):
+            faults.append(f"{position}: unique on a sample, or with equivalents")
+        if verdict == UNIQUE and len(table[position]) > 1:
+            gap = float(table[position].sort()[0][1]) - distance
+            if gap <= proof.noise:
                 faults.append(
-                    f"{place}: not the nearest: {own:.1e}, {float(table[place].min()):.1e}"
+                    f"{position}: unique, but another token is only {gap:.1e} farther, and "
+                    f"rounding makes {proof.noise:.1e}"
                 )
-            if not every and attack.dtype == torch.float32:
-                faults.append(
-                    f"{place}: {proof.types[place]} after {proof.compared[place]} of {choice}"
-                )
-        if verdict == TRIED and every and entry.verdict == TRIED and (missing := set(near) - named):
-            faults.append(f"{place}: {verdict}, and {sorted(missing)[:5]} were tried")
-        if verdict == UNIQUE and (not whole or proof.equivalent[place]):
-            faults.append(f"{place}: unique on a sample, or with equivalents")
-        if (
-            verdict == UNIQUE
-            and len(table[place]) > 1
-            and (gap := float(table[place].sort()[0][1]) - own) <= proof.noise
-        ):
-            faults.append(
-                f"{place}: unique, but another token is only {gap:.1e} farther, and rounding "
-                f"makes {proof.noise:.1e}"
-            )
         if verdict == AMBIGUOUS and any(
-            float(table[place, one]) > 2 * proof.tolerance for one in named
+            float(table[position, token]) > 2 * proof.tolerance for token in named
         ):
-            faults.append(f"{place}: an equivalent that is none")
+            faults.append(f"{position}: an equivalent that is none")
         if (
             verdict == "information absent"
-            and float(table[place].max() - table[place].min()) > 10 * proof.noise
+            and float(table[position].max() - table[position].min()) > 10 * proof.noise
         ):
-            faults.append(f"{place}: absent, but tokens there move the output")
+            faults.append(f"{position}: absent, but tokens there move the output")
     return faults
 
 
@@ -169,10 +170,10 @@ def _of_the_whole(attack: Attack, number: int, entry: PromptInversion, table: Te
     proof = entry.certificate
     faults = []
     truth = attack.truth[number]
-    whole = entry.verdict in (UNIQUE, TRIED)
-    if whole and not float(max(table[range(len(table)), entry.recovered])) <= 2 * proof.tolerance:
+    tried = entry.verdict in (UNIQUE, TRIED)
+    if tried and not float(max(table[range(len(table)), entry.recovered])) <= 2 * proof.tolerance:
         faults.append(f"{entry.verdict}, but an output is elsewhere")
-    if whole and truth is not None and entry.recovered != truth:
+    if tried and truth is not None and entry.recovered != truth:
         faults.append(f"{entry.verdict}, but the tokens were {truth}, not {entry.recovered}")
     if entry.verdict == UNIQUE and set(entry.verdicts) != {UNIQUE}:
         faults.append("unique, but not at each position")

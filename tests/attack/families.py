@@ -35,7 +35,7 @@ def prompts(lens: Lens, seed: int, rows: int = 4, length: int = 4) -> list[list[
 def outputs(
     lens: Lens, site: str, ids: list[list[int]], dtype: torch.dtype = torch.float32
 ) -> list[Tensor]:
-    """What the slice gives, float32."""
+    """Return the outputs of the slice in float32."""
     return [slice_of(lens, site, dtype).run([row])[0].float() for row in ids]
 
 
@@ -63,7 +63,7 @@ def attack(
     ids = prompts(lens, seed, length=length)
     states = outputs(lens, site, ids)
     if hurt is not None:
-        states = [hurt(number, one.clone()) for number, one in enumerate(states)]
+        states = [hurt(number, state.clone()) for number, state in enumerate(states)]
     truth = [None] * len(ids) if hurt is not None and foreign else ids
     return Attack(name, lens, site, states, truth, clean=hurt is None, way=way, **options)  # type: ignore[arg-type]
 
@@ -95,7 +95,7 @@ def no_number(seed: int, kind: str, site: str, way: str) -> Attack:
 
 
 @family("nearly equal rows")
-def near(seed: int, kind: str, site: str, way: str) -> Attack:
+def close_states(seed: int, kind: str, site: str, way: str) -> Attack:
     """Most rows of the embedding differ by 1e-9 to 1e-3 of their norm; prompts are of these."""
     lens = fresh(kind, seed)
     table = lens.model.get_input_embeddings().weight.data
@@ -139,21 +139,22 @@ def twins(seed: int, kind: str, site: str, way: str) -> Attack:
     """
     lens = fresh(kind, seed)
     table = lens.model.get_input_embeddings().weight.data
-    table[20:30], table[30:40] = table[:10], table[:10] * (1 + 10.0 ** -(3 + seed % 7))
+    table[20:30] = table[:10]
+    table[30:40] = table[:10] * (1 + 10.0 ** -(3 + seed % 7))
     ids = (torch.tensor(prompts(lens, seed)) % 40).tolist()
     states = outputs(lens, site, ids)
-    other = "embedding" if site != "embedding" else "block.0"
+    other_site = "embedding" if site != "embedding" else "block.0"
     changes: tuple[Callable[[Tensor], Tensor], ...] = (
-        lambda one: one,
-        lambda one: one.flip(0),
-        lambda one: one * (2.0, 1 + 1e-6, 0.0)[seed % 3],
-        lambda one: one.roll(1, 1),
-        lambda one: one + 0.6 * one.norm() / one.numel() ** 0.5 * noise(seed, one),
+        lambda state: state,
+        lambda state: state.flip(0),
+        lambda state: state * (2.0, 1 + 1e-6, 0.0)[seed % 3],
+        lambda state: state.roll(1, 1),
+        lambda state: state + 0.6 * state.norm() / state.numel() ** 0.5 * noise(seed, state),
     )
     picked = [(seed + number) % 6 for number in range(4)]
     states = [
-        changes[pick](one) if pick < 5 else outputs(lens, other, [row])[0]
-        for pick, one, row in zip(picked, states, ids, strict=True)
+        changes[pick](state) if pick < 5 else outputs(lens, other_site, [row])[0]
+        for pick, state, row in zip(picked, states, ids, strict=True)
     ]
     truth = [row if pick == 0 else None for pick, row in zip(picked, ids, strict=True)]
     return Attack(
@@ -165,27 +166,29 @@ def twins(seed: int, kind: str, site: str, way: str) -> Attack:
 def wrong(seed: int, kind: str, site: str, way: str) -> Attack:
     """Outputs of another model of the same shape."""
     lens = fresh(kind, seed)
-    other = copy.deepcopy(lens.model)
+    wrong_model = copy.deepcopy(lens.model)
     draw = torch.Generator().manual_seed(seed)
-    for parameter in other.parameters():
+    for parameter in wrong_model.parameters():
         parameter.data.copy_(
             parameter.data[..., torch.randperm(parameter.shape[-1], generator=draw)]
         )
     ids = prompts(lens, seed)
-    return Attack("the wrong model", lens, site, outputs(Lens(other), site, ids), ids, way=way)
+    return Attack(
+        "the wrong model", lens, site, outputs(Lens(wrong_model), site, ids), ids, way=way
+    )
 
 
 @family("weights off by 1e-3 to 1e-7")
 def off(seed: int, kind: str, site: str, way: str) -> Attack:
     """The victim's weights differ a little."""
     lens = fresh(kind, seed)
-    other = copy.deepcopy(lens.model)
+    changed = copy.deepcopy(lens.model)
     share = 10.0 ** -(3 + seed % 5)
-    for number, parameter in enumerate(other.parameters()):
+    for number, parameter in enumerate(changed.parameters()):
         parameter.data += share * parameter.data.abs().mean() * noise(seed + number, parameter.data)
     ids = prompts(lens, seed)
     return Attack(
-        "weights off by 1e-3 to 1e-7", lens, site, outputs(Lens(other), site, ids), ids, way=way
+        "weights off by 1e-3 to 1e-7", lens, site, outputs(Lens(changed), site, ids), ids, way=way
     )
 
 
@@ -277,8 +280,10 @@ def elsewhere(seed: int, kind: str, site: str, way: str) -> Attack:
     """Outputs of another site of the same model."""
     lens = fresh(kind, seed)
     ids = prompts(lens, seed)
-    other = "embedding" if site != "embedding" else "block.0"
-    return Attack("another site", lens, site, outputs(lens, other, ids), [None] * len(ids), way=way)
+    other_site = "embedding" if site != "embedding" else "block.0"
+    return Attack(
+        "another site", lens, site, outputs(lens, other_site, ids), [None] * len(ids), way=way
+    )
 
 
 @family("a wide tolerance")
@@ -291,16 +296,16 @@ def wide(seed: int, kind: str, site: str, way: str) -> Attack:
     )
 
 
-def replace_clean(one: Attack) -> Attack:
+def replace_clean(drawn: Attack) -> Attack:
     """Nothing need come back of it."""
-    one.clean = False
-    return one
+    drawn.clean = False
+    return drawn
 
 
 def outputs_of(
     lens: Lens, cutting: Callable[[Lens], SlicedModel], ids: list[list[int]]
 ) -> list[Tensor]:
-    """What a slice gives, float32."""
+    """Return the outputs of a slice in float32."""
     return [cutting(lens).run([row])[0].float() for row in ids]
 
 
@@ -320,8 +325,9 @@ def of_the_whole(
     states = outputs_of(lens, cutting, ids)
     truth: list[list[int] | None] = list(ids)
     if seed % 2:
-        states[0], truth[0] = states[0] + 1e-2 * states[0].std() * noise(seed, states[0]), None
-        states[1], truth[1] = states[1].flip(-1), None
+        states[0] = states[0] + 1e-2 * states[0].std() * noise(seed, states[0])
+        states[1] = states[1].flip(-1)
+        truth[:2] = [None, None]
     return Attack(name, lens, "", states, truth, way=way, cutting=cutting, length=length, **options)  # type: ignore[arg-type]
 
 
@@ -334,8 +340,8 @@ def hidden(seed: int, kind: str, site: str, way: str) -> Attack:
     table = lens.model.get_input_embeddings().weight.data
     table[3] = table[5] * (1 + 10.0 ** -(4 + seed % 5))
 
-    def last(one: Lens) -> SlicedModel:
-        return Slice(sites=(f"block.{one.depth - 1}",), tokens=("-1", "1:")[seed % 2]).on(one)
+    def last(model: Lens) -> SlicedModel:
+        return Slice(sites=(f"block.{model.depth - 1}",), tokens=("-1", "1:")[seed % 2]).on(model)
 
     way = "joint" if way == "indirect, one after another" else way
     return of_the_whole("tokens without an output", seed, lens, way, last, 2)
@@ -348,13 +354,15 @@ def encoder(seed: int, kind: str, site: str, way: str) -> Attack:
     site = f"block.{lens.depth - 1}" if site == "block.-1" else "block.0"
     way = list(OTHERS)[seed % 3] if way in ORDERS or "after" in way else way
     return of_the_whole(
-        "an encoder", seed, lens, way, lambda one: Slice(sites=(site,)).on(one), 1 + seed % 2
+        "an encoder", seed, lens, way, lambda model: Slice(sites=(site,)).on(model), 1 + seed % 2
     )
 
 
 @family("a pooled vector")
 def pooled(seed: int, kind: str, site: str, way: str) -> Attack:
-    """The mean of all outputs, of unit length or not: the order of the tokens is nearly lost in it."""
+    """The mean of all outputs, of unit length or not: the order of the tokens is nearly
+    lost in it.
+    """
     lens = fresh((kind, "bert")[seed % 2], seed, (50, 120))
     way = "joint" if way in ORDERS or "after" in way else way
     mean = EmbeddingSlice if seed % 3 else Slice(pool="mean").on
@@ -381,12 +389,12 @@ def unknown(seed: int, kind: str, site: str, way: str) -> Attack:
     ids = prompts(lens, seed)
     states = outputs(lens, site, ids)
     states = [
-        one
+        state
         + 10.0 ** -((seed + number) % 5)
-        * one.norm()
-        / one.numel() ** 0.5
-        * noise(seed + number, one)
-        for number, one in enumerate(states)
+        * state.norm()
+        / state.numel() ** 0.5
+        * noise(seed + number, state)
+        for number, state in enumerate(states)
     ]
     if seed % 3 == 2:
         states = outputs(
@@ -395,7 +403,7 @@ def unknown(seed: int, kind: str, site: str, way: str) -> Attack:
             [[(token + 1) % 50 for token in row] for row in ids],
             torch.bfloat16,
         )
-        states = [one.roll(1, -1) for one in states]
+        states = [state.roll(1, -1) for state in states]
         lens.model.float()
     return Attack(
         "noise that nobody knows", lens, site, states, [None] * len(ids), way=way, unknown=True
@@ -411,15 +419,15 @@ def attacks(count: int) -> Iterator[Attack]:
     """
     settings = list(product(SITES, [*ORDERS, *OTHERS], KINDS))
 
-    def every() -> Iterator[Attack]:
+    def endless() -> Iterator[Attack]:
         for seed in numbers():
-            for place, make in enumerate(FAMILIES.values()):
-                site, way, kind = settings[(5 * seed + 7 * place) % len(settings)]
-                one = make(seed, kind, site, way)
-                draw = random.Random(1000 * seed + place)
-                if one.tolerance is None and (seed + place) % 2:
-                    one.tolerance = 10.0 ** draw.uniform(-12, 1)
-                    one.clean = False
-                yield one
+            for number, make in enumerate(FAMILIES.values()):
+                site, way, kind = settings[(5 * seed + 7 * number) % len(settings)]
+                drawn = make(seed, kind, site, way)
+                draw = random.Random(1000 * seed + number)
+                if drawn.tolerance is None and (seed + number) % 2:
+                    drawn.tolerance = 10.0 ** draw.uniform(-12, 1)
+                    drawn.clean = False
+                yield drawn
 
-    yield from islice(every(), (count + 3) // 4)
+    yield from islice(endless(), (count + 3) // 4)

@@ -168,21 +168,21 @@ class Ground:
 
 def members(kind: Any) -> Iterator[Any]:
     if typing.get_origin(kind) in (typing.Union, UnionType):
-        for one in typing.get_args(kind):
-            yield from members(one)
+        for get_arg in typing.get_args(kind):
+            yield from members(get_arg)
     else:
         yield kind
 
 
 def literals(kind: Any) -> list[str]:
     """The words of a Literal, or of the Literals in a union."""
-    found = [
+    values = [
         word
-        for one in members(kind)
-        if typing.get_origin(one) is Literal
-        for word in typing.get_args(one)
+        for member in members(kind)
+        if typing.get_origin(member) is Literal
+        for word in typing.get_args(member)
     ]
-    return [str(word) for word in found]
+    return [str(word) for word in values]
 
 
 def value_of(field: OptionField, ground: Ground, draw: random.Random) -> list[str]:
@@ -271,7 +271,10 @@ def right_value(field: OptionField, draw: random.Random) -> list[str]:
     if named is not None:
         return [field.flag, named]
     if str not in kinds and (int in kinds or float in kinds):
-        return [field.flag, draw.choice([one for one in ("1", "2", *_edges(field)) if one != "0"])]
+        return [
+            field.flag,
+            draw.choice([value for value in ("1", "2", *_edges(field)) if value != "0"]),
+        ]
     return []
 
 
@@ -282,31 +285,33 @@ def own_parameters(
     name.
     """
     known = registry.parameters()
-    fields = known.get(item, []) if right else [field for own in known.values() for field in own]
+    fields = (
+        known.get(item, []) if right else [field for group in known.values() for field in group]
+    )
     written = []
     for field in fields:
         if draw.random() < (0.3 if right else 1.0 / len(fields)):
-            words = (right_value(field, draw) if right else value_of(field, ground, draw))[1:] or [
-                "true"
-            ]
-            written.append(f"{field.name}={words[0]}")
+            written_value = (right_value(field, draw) if right else value_of(field, ground, draw))[
+                1:
+            ] or ["true"]
+            written.append(f"{field.name}={written_value[0]}")
     return ":" + ",".join(written) if written else ""
 
 
 def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
     """One command line: every second one made to be right, the others with values of any kind."""
     command, fields, registries = parameters(verb)
-    words = [verb]
+    arguments = [verb]
     right = draw.random() < 0.5
     if command is None:
-        return [*words, *draw.sample(["--json", "x", "--nonsense"], draw.randint(0, 2))]
+        return [*arguments, *draw.sample(["--json", "x", "--nonsense"], draw.randint(0, 2))]
     if command.subject:
         several = draw.randint(1, 2) if command.subject.endswith("...") and not right else 1
         source = ground.texts if command.subject.startswith("TEXT") else ground.models
         if command.subject.startswith("RECIPE"):
             source = ["gpt", "bert", "mixer", "nonsense"]
-        words += [source[0] if right else draw.choice(source) for _ in range(several)]
-    chosen: list[str] = []
+        arguments += [source[0] if right else draw.choice(source) for _ in range(several)]
+    options: list[str] = []
     for name, field in fields.items():
         if right and (verb, name) in ALONE:
             continue
@@ -314,38 +319,42 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
             field.required or name in ("prompt", "tokenizer") or (name in SMALL and name in BOUND)
         )
         if name in command.arguments:
-            words += (
+            arguments += (
                 [draw.choice(["401", "105", "x", "9999", "7-9999"])] if verb == "reproduce" else []
             )
         elif name in ("out", "resume"):
             if draw.random() < 0.05:
-                chosen += (
+                options += (
                     ["--out", draw.choice(["/dev/null/x", "text.txt", ""])]
                     if name == "out"
                     else ["--resume"]
                 )
         elif needed or draw.random() < (1.5 if right else 2.0) / len(fields):
-            found = right_value(field, draw) if right else value_of(field, ground, draw)
-            chosen += found
-            if name in registries and len(found) == 2:
-                chosen[-1] += own_parameters(registries[name], found[1], ground, draw, right=right)
+            option = right_value(field, draw) if right else value_of(field, ground, draw)
+            options += option
+            if name in registries and len(option) == 2:
+                options[-1] += own_parameters(
+                    registries[name], option[1], ground, draw, right=right
+                )
     if not right and draw.random() < 0.1:
-        chosen += draw.choice([["--nosuch"], ["--seed"], ["--json"], ["-x", "1"]])
-    return words + chosen
+        options += draw.choice([["--nosuch"], ["--seed"], ["--json"], ["-x", "1"]])
+    return arguments + options
 
 
-def run(words: list[str]) -> tuple[int, str, float]:
+def run(arguments: list[str]) -> tuple[int, str, float]:
     """Exit status, standard error and seconds of a line, in this process."""
 
-    spent, idle = time.process_time(), 0
+    spent = time.process_time()
+    idle = 0
 
     def stop(*_: object) -> None:
         raise Hang
 
     def look(*_: object) -> None:  # by the clock alone a machine that stands still would be a hang
         nonlocal spent, idle
-        before, spent = spent, time.process_time()
-        idle = idle + 1 if spent - before < 0.1 else 0
+        spent_before = spent
+        spent = time.process_time()
+        idle = idle + 1 if spent - spent_before < 0.1 else 0
         if idle == IDLE:
             raise Hang
         signal.alarm(LIMIT)
@@ -358,7 +367,7 @@ def run(words: list[str]) -> tuple[int, str, float]:
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
     signal.alarm(LIMIT)
     with (
-        mock.patch.object(sys, "argv", ["headscan", *words]),
+        mock.patch.object(sys, "argv", ["headscan", *arguments]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -380,15 +389,15 @@ def run(words: list[str]) -> tuple[int, str, float]:
     return status, err.getvalue(), time.monotonic() - began
 
 
-def faults_of(words: list[str], status: int, said: str) -> str | None:
-    """What is wrong with how a line ended, if anything."""
+def faults_of(arguments: list[str], status: int, output: str) -> str | None:
+    """Return what is wrong with how a line ended, if anything."""
     if status == 124:
         return "hangs"
     if status not in (0, 2, 130):
         return f"exit {status}"
-    if "Traceback" in said:
+    if "Traceback" in output:
         return "a traceback"
-    if status == 2 and not any(line.strip() for line in said.splitlines()):
+    if status == 2 and not any(line.strip() for line in output.splitlines()):
         return "exit 2 without a sentence"
     return None
 
@@ -398,8 +407,8 @@ def attack(
 ) -> list[tuple[list[str], str, str]]:
     """Run so many lines; what went wrong, as (words, fault, end of standard error)."""
     draw = random.Random(seed)
-    found = []
-    here = os.getcwd()
+    faults = []
+    cwd = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         ground = Ground(Path(folder))
         os.chdir(folder)
@@ -407,25 +416,26 @@ def attack(
             names = verbs or list(VERBS)
             for number in range(count):
                 verb = names[number % len(names)]
-                words = line(verb, ground, draw)
-                status, said, seconds = run(words)
-                fault = faults_of(words, status, said)
+                arguments = line(verb, ground, draw)
+                status, output, seconds = run(arguments)
+                fault = faults_of(arguments, status, output)
                 if fault is not None:
-                    found.append((words, fault, said[-1500:]))
+                    faults.append((arguments, fault, output[-1500:]))
                     print(
                         f"{number}: {fault} ({seconds:.0f} s): headscan "
-                        f"{' '.join(words)!r}\n{said[-1500:]}",
+                        f"{' '.join(arguments)!r}\n{output[-1500:]}",
                         flush=True,
                     )
                 elif number % 100 == 99:
-                    print(f"{number + 1} lines, {len(found)} faults", flush=True)
+                    print(f"{number + 1} lines, {len(faults)} faults", flush=True)
         finally:
-            os.chdir(here)
-    return found
+            os.chdir(cwd)
+    return faults
 
 
 if __name__ == "__main__":
     lines = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    faults = attack(lines, int(sys.argv[2]) if len(sys.argv) > 2 else 0, sys.argv[3:] or None)
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    faults = attack(lines, seed, sys.argv[3:] or None)
     print(f"{lines} command lines, {len(faults)} faults")
     sys.exit(bool(faults))

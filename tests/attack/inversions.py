@@ -43,7 +43,7 @@ OTHERS: dict[str, Method] = {
     "direct, as published": Direct(preset="seed", steps=40),
 }
 WAYS = ORDERS | OTHERS
-assert {one.name for one in WAYS.values()} == set(METHODS.names()) - {"auto"}
+assert {way.name for way in WAYS.values()} == set(METHODS.names()) - {"auto"}
 
 
 @dataclass
@@ -88,14 +88,14 @@ class Attack:
 
     @property
     def searched(self) -> bool:
-        """Whether the search ends only where every token was tried: then what is there must be
+        """Tell whether the search ends only where every token was tried: then what is there must be
         found.
         """
         return self.way in ORDERS and self.cutting is None
 
     @property
-    def whole(self) -> bool:
-        """Whether the words are held against all prompts of the length, too."""
+    def complete(self) -> bool:
+        """Tell whether all prompts of the length are run, too."""
         return self.length is not None
 
 
@@ -107,10 +107,10 @@ def slice_of(lens: Lens, site: str, dtype: torch.dtype = torch.float32) -> Slice
 
 
 def assessed(attack: Attack) -> list[PromptInversion]:
-    """What comes of an attack, one entry a prompt, as the verb makes it."""
+    """Return the entries of an attack, one a prompt, as the verb makes them."""
     cut = attack.cut(attack.dtype)
     method = WAYS[attack.way]
-    lengths = [attack.length or len(one) for one in attack.targets]
+    lengths = [attack.length or len(target) for target in attack.targets]
     problem = Problem(
         cut=cut,
         targets=attack.targets,
@@ -125,15 +125,17 @@ def assessed(attack: Attack) -> list[PromptInversion]:
     else:
         solutions = method.solve(problem)
     entries = []
-    for number, found in enumerate(solutions):
+    for number, solution in enumerate(solutions):
         ids = tuple(attack.truth[number] or [0] * lengths[number])
         prompt = Prompt("", ids, ("",) * len(ids), ((0, 0),) * len(ids), (False,) * len(ids))
-        entry = assess(problem, number, prompt, found, ask=attack.ask)
-        entries.append(foreign(entry, found, cut, cut.vocabulary_size) if attack.unknown else entry)
+        entry = assess(problem, number, prompt, solution, ask=attack.ask)
+        entries.append(
+            foreign(entry, solution, cut, cut.vocabulary_size) if attack.unknown else entry
+        )
     return entries
 
 
-def words(attack: Attack) -> Iterator[tuple[str, list[str]]]:
+def false_certificates(attack: Attack) -> Iterator[tuple[str, list[str]]]:
     """The verdict on each prompt of an attack, and what is false in it."""
     try:
         entries = assessed(attack)
@@ -196,13 +198,15 @@ def main(count: int) -> int:
     clean = 0
     lost = 0
     for attack in attacks(count):
-        for verdict, wrong in words(attack):
+        for verdict, wrong in false_certificates(attack):
             for table, key in ((families, attack.family), (ways, attack.way)):
                 table.setdefault(key, Counter())[verdict] += 1
                 table[key]["false words"] += bool(wrong)
-            faults += [(attack.family, attack.site, attack.way, attack.ask, one) for one in wrong]
+            faults += [
+                (attack.family, attack.site, attack.way, attack.ask, sentence) for sentence in wrong
+            ]
             clean += attack.clean and attack.searched
-            lost += any("lost" in one for one in wrong)
+            lost += any("lost" in sentence for sentence in wrong)
             done += 1
     print(shown("attack", families) + "\n\n" + shown("method", ways), flush=True)
     print(
@@ -210,8 +214,8 @@ def main(count: int) -> int:
         f"{time.time() - start:.0f} s"
     )
     print(f"by exact search {lost} lost of {clean} to which nothing was done")
-    for one in faults[:30]:
-        print(one)
+    for fault in faults[:30]:
+        print(fault)
     return bool(faults)
 
 

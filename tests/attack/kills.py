@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.forked import exit_status
+
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 CASES = {
@@ -64,7 +66,7 @@ LIMIT = 600  # seconds after which a run is taken for one that hangs
 
 @dataclass
 class Tally:
-    """What happened to one verb."""
+    """Counts of what happened to one verb."""
 
     verb: str
     seconds: float
@@ -81,7 +83,9 @@ class Tally:
     mixed: list[str] = field(default_factory=list)
 
     def moment(self, draw: random.Random) -> float:
-        """Seconds after which a run is killed: in the first tenth of it, in the second, and so on."""
+        """Seconds after which a run is killed: in the first tenth of it, in the second,
+        and so on.
+        """
         return (self.kills % PLACES + draw.random()) / PLACES * self.seconds
 
     def row(self) -> str:
@@ -115,28 +119,28 @@ class Verb:
     and computed nothing.
     """
 
-    def __init__(self, name: str, place: Path) -> None:
+    def __init__(self, name: str, folder: Path) -> None:
         self.name = name
-        self.place = place
-        self.text = place / "text.txt"
+        self.place = folder
+        self.text = folder / "text.txt"
         self.texts = [story(1), story(2)]
-        place.mkdir()
+        folder.mkdir()
 
     def start(self, out: Path, *, resume: bool = False, text: int = 0) -> int:
         """Begin a run; the process's number."""
-        words = self.words(text)
+        arguments = self.arguments(text)
         process = os.fork()
         if not process:
             try:
-                said = os.open(self.place / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-                os.dup2(said, 1)
-                os.dup2(said, 2)
-                command([*words, "--out", str(out), *(["--resume"] if resume else [])])
+                printed = os.open(self.place / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                os.dup2(printed, 1)
+                os.dup2(printed, 2)
+                command([*arguments, "--out", str(out), *(["--resume"] if resume else [])])
             finally:
                 os._exit(70)
         return process
 
-    def words(self, text: int) -> list[str]:
+    def arguments(self, text: int) -> list[str]:
         """The command line that reads one of the two texts, which lies at the place of the other
         from now on.
         """
@@ -148,22 +152,22 @@ class Verb:
             self.place / "vectors.npy",
             np.random.default_rng(text).standard_normal((4000, 32)).astype(np.float32),
         )
-        given = {
+        replacements = {
             "TEXT": self.text,
             "SETS": self.place / "sets",
             "VECTORS": self.place / "vectors.npy",
             "PROMPT": self.texts[text][:60],
         }
-        return [str(given.get(word, word)) for word in shlex.split(CASES[self.name])]
+        return [str(replacements.get(word, word)) for word in shlex.split(CASES[self.name])]
 
     def finish(self, process: int) -> int:
         """Wait for a run to end; its exit status."""
         status = self.kill(process, LIMIT)
         return 124 if status is None else status
 
-    def kill(self, process: int, after: float) -> int | None:
+    def kill(self, process: int, seconds: float) -> int | None:
         """Kill a run after so many seconds; its exit status if it ended before."""
-        limit = time.monotonic() + after
+        limit = time.monotonic() + seconds
         while time.monotonic() < limit:
             done, status = os.waitpid(process, os.WNOHANG)
             if done:
@@ -174,20 +178,20 @@ class Verb:
         return None if status == -signal.SIGKILL else status
 
     @property
-    def said(self) -> str:
+    def printed(self) -> str:
         """The last words of the last run."""
         return (self.place / "said.txt").read_text(errors="replace").strip()[-600:]
 
     def undisturbed(self, text: int) -> tuple[dict[str, Any], float]:
-        """What a run ends with that nobody disturbs, and its seconds."""
+        """Return the files of a run that nobody disturbs, and its seconds."""
         began = time.monotonic()
         out = self.place / f"undisturbed-{text}"
         status = self.finish(self.start(out, text=text))
-        assert status == 0, self.said
+        assert status == 0, self.printed
         return contents(out), time.monotonic() - began
 
 
-def command(words: list[str]) -> None:
+def command(arguments: list[str]) -> None:
     """The command line in a fork; state is stored at every chance."""
     from headscan.cli import main
     from headscan.run.parts import Parts
@@ -196,12 +200,12 @@ def command(words: list[str]) -> None:
     Parts.FIRST = 0.0
     Parts.SHARE = 1e9
     writing.SHARD_BYTES = 2**20
-    sys.argv = ["headscan", *words]
+    sys.argv = ["headscan", *arguments]
     try:
         main()
         status = 0
     except SystemExit as leaving:
-        status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+        status = exit_status(leaving)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -210,11 +214,13 @@ def command(words: list[str]) -> None:
 def story(seed: int) -> str:
     """Paragraphs of drawn words; those of two seeds have the same length."""
     draw = random.Random(seed)
-    words = [
+    vocabulary = [
         draw.choice(["hen", "cat", "fox", "dog", "cow", "owl", "had", "saw", "and", "the"])
         for _ in range(60_000)
     ]
-    return "\n\n".join(" ".join(words[k : k + 30]) + "." for k in range(0, len(words), 30))
+    return "\n\n".join(
+        " ".join(vocabulary[k : k + 30]) + "." for k in range(0, len(vocabulary), 30)
+    )
 
 
 def timeless(value: Any) -> Any:
@@ -233,24 +239,24 @@ def timeless(value: Any) -> Any:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What a finished run left: its document without times, its arrays, weights and measurements
-    byte for byte.
+    """Return what a finished run left: its document without times, its arrays, weights and
+    measurements byte for byte.
     """
-    found: dict[str, Any] = {"files": sorted(path.name for path in folder.iterdir())}
+    stored: dict[str, Any] = {"files": sorted(path.name for path in folder.iterdir())}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if name.startswith(("checkpoint-", ".resume")) or not path.is_file():
             continue
         if path.suffix == ".json":
-            found[name] = timeless(
+            stored[name] = timeless(
                 json.loads(path.read_text(encoding="utf-8").replace(str(folder), "OUT"))
             )
         elif (
             path.suffix in (".safetensors", ".bin", ".npy", ".jsonl")
             and path.name != "training_args.bin"
         ):
-            found[name] = path.read_bytes()
-    return found
+            stored[name] = path.read_bytes()
+    return stored
 
 
 def stored(out: Path) -> list[Path]:
@@ -278,22 +284,21 @@ def damage(out: Path, draw: random.Random) -> str:
 
 def rounds(verb: Verb, kills: int, draw: random.Random) -> Tally:
     """Runs of one verb until it was killed so many times and the last run has ended."""
-    one, seconds = verb.undisturbed(0)
-    other, _ = verb.undisturbed(1)
-    assert one != other or (verb.words(0) == verb.words(1) and "TEXT" not in CASES[verb.name]), (
-        "the two texts give the same"
-    )
+    first, seconds = verb.undisturbed(0)
+    second, _ = verb.undisturbed(1)
+    reads_no_text = verb.arguments(0) == verb.arguments(1) and "TEXT" not in CASES[verb.name]
+    assert first != second or reads_no_text, "the two texts give the same"
     tally = Tally(verb.name, seconds)
-    wanted = (one, other)
+    expected = (first, second)
     while tally.kills < kills:  # at each tenth of a run in turn
         out = verb.place / f"run-{tally.ends}"
-        disturb(verb, out, tally, wanted, draw, min(kills - tally.kills, draw.randint(1, 3)))
+        disturb(verb, out, tally, expected, draw, min(kills - tally.kills, draw.randint(1, 3)))
         shutil.rmtree(out, ignore_errors=True)
     return tally
 
 
 def disturb(
-    verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random, kills: int
+    verb: Verb, out: Path, tally: Tally, expected: Any, draw: random.Random, kills: int
 ) -> None:
     """One run that is killed so many times, and what it ends with."""
     began = time.monotonic()
@@ -307,24 +312,24 @@ def disturb(
         if stored(out):
             tally.storing += 1
             if draw.random() < 0.4:
-                attacked(verb, out, tally, wanted, draw)
+                attacked(verb, out, tally, expected, draw)
         moment = tally.moment(draw) if number + 1 < kills else LIMIT
         tally.resumes += 1
         status = verb.kill(verb.start(out, resume=True), moment)
-        if status == 2 and "nothing to resume" in verb.said and not stored(out):
+        if status == 2 and "nothing to resume" in verb.printed and not stored(out):
             tally.afresh = tally.afresh + 1
             tally.resumes = tally.resumes - 1
             status = verb.kill(verb.start(out), moment)
     tally.ends += 1
     if status != 0:
-        tally.lost.append(f"{verb.name}: exit {status}: {verb.said}")
-    elif contents(out) == wanted[0]:
+        tally.lost.append(f"{verb.name}: exit {status}: {verb.printed}")
+    elif contents(out) == expected[0]:
         tally.equal += 1
     else:
-        tally.mixed.append(f"{verb.name}: {difference(contents(out), wanted[0])}")
+        tally.mixed.append(f"{verb.name}: {difference(contents(out), expected[0])}")
 
 
-def attacked(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random) -> None:
+def attacked(verb: Verb, out: Path, tally: Tally, expected: Any, draw: random.Random) -> None:
     """Resume a copy with another text, or after damage: it must refuse, or end with what its text
     says and nothing else.
     """
@@ -339,16 +344,16 @@ def attacked(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Rand
     if status == 2:
         tally.refused += 1
     elif status != 0:
-        tally.lost.append(f"{verb.name}, {done}: exit {status}: {verb.said}")
-    elif contents(copy) != wanted[text]:
-        tally.mixed.append(f"{verb.name}, {done}: {difference(contents(copy), wanted[text])}")
+        tally.lost.append(f"{verb.name}, {done}: exit {status}: {verb.printed}")
+    elif contents(copy) != expected[text]:
+        tally.mixed.append(f"{verb.name}, {done}: {difference(contents(copy), expected[text])}")
     shutil.rmtree(copy)
 
 
-def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Which files differ, and which are there in one folder alone."""
-    names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
-    return ", ".join([*names, *sorted({*one["files"]} ^ {*other["files"]})])
+def difference(first: dict[str, Any], second: dict[str, Any]) -> str:
+    """Return which files differ, and which are in one folder alone."""
+    names = [name for name in sorted({*first, *second}) if first.get(name) != second.get(name)]
+    return ", ".join([*names, *sorted({*first["files"]} ^ {*second["files"]})])
 
 
 def attack(kills: int, seed: int, verbs: list[str] | None = None) -> list[Tally]:
@@ -359,7 +364,7 @@ def attack(kills: int, seed: int, verbs: list[str] | None = None) -> list[Tally]
     from headscan.cli import command_of
 
     torch.set_num_threads(1)
-    found = []
+    tallies = []
     with tempfile.TemporaryDirectory() as folder:
         for name in verbs or list(CASES):
             command_of(name)  # imports what the verb needs
@@ -367,14 +372,16 @@ def attack(kills: int, seed: int, verbs: list[str] | None = None) -> list[Tally]
             for fault in tally.lost + tally.mixed:
                 print(fault, flush=True)
             print(tally.row(), flush=True)
-            found.append(tally)
-    return found
+            tallies.append(tally)
+    return tallies
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
+    arguments = sys.argv[1:]
     tallies = attack(
-        int(given[0]) if given else 20, int(given[1]) if len(given) > 1 else 0, given[2:] or None
+        int(arguments[0]) if arguments else 20,
+        int(arguments[1]) if len(arguments) > 1 else 0,
+        arguments[2:] or None,
     )
     print("\n".join(["", HEAD, *(tally.row() for tally in tallies)]))
     sys.exit(any(tally.lost or tally.mixed for tally in tallies))

@@ -34,12 +34,12 @@ CONTEXT = 16
 
 
 def ended(
-    lens: Lens, text: Path, out: Path, name: str, *, resume: bool = False, place: int | None = None
+    lens: Lens, text: Path, out: Path, name: str, *, resume: bool = False, point: int | None = None
 ) -> int:
     """The exit status of a scan in a fork, which kills itself at a tenth of its text where `place`
     says which.
     """
-    read = None if place is None else (place + 1) * BATCHES // PLACES * BATCH * CONTEXT
+    read = None if point is None else (point + 1) * BATCHES // PLACES * BATCH * CONTEXT
 
     def progress(stage: str, done: int, total: int | None, unit: str) -> None:
         if read is not None and unit == "tokens" and done >= read:
@@ -66,8 +66,8 @@ def ended(
     return status_of(fork(work, out.with_suffix(".said")))
 
 
-def attack(names: list[str], told: Callable[[str], None] = print) -> tuple[int, list[str]]:
-    """How many scans were killed and resumed, and what went wrong."""
+def attack(names: list[str], announce: Callable[[str], None] = print) -> tuple[int, list[str]]:
+    """Return how many scans were killed and resumed, and what went wrong."""
     torch.set_num_threads(1)
     lens = Lens.load("gpt-vanilla-early")
     done = 0
@@ -77,26 +77,26 @@ def attack(names: list[str], told: Callable[[str], None] = print) -> tuple[int, 
         text.write_text(story(1), encoding="utf-8")
         for name in names:
             began = time.monotonic()
-            whole = Path(folder) / "whole"
-            assert ended(lens, text, whole, name) == 0, whole.with_suffix(".said").read_text()[
-                -2000:
-            ]
-            for place in range(PLACES):
+            undisturbed = Path(folder) / "whole"
+            assert ended(lens, text, undisturbed, name) == 0, undisturbed.with_suffix(
+                ".said"
+            ).read_text()[-2000:]
+            for point in range(PLACES):
                 out = Path(folder) / "out"
-                killed = ended(lens, text, out, name, place=place)
+                killed = ended(lens, text, out, name, point=point)
                 status = ended(lens, text, out, name, resume=True)
-                fault = (
-                    ""
-                    if (killed, status) == (-signal.SIGKILL, 0)
-                    else f"{killed}, {status}: {out.with_suffix('.said').read_text()[-300:]}"
-                )
-                if fault := fault or difference(contents(out), contents(whole)):
-                    wrong.append(f"{name}, place {place}: {fault}")
-                    told(wrong[-1])
+                if (killed, status) == (-signal.SIGKILL, 0):
+                    fault = difference(contents(out), contents(undisturbed))
+                else:
+                    printed = out.with_suffix(".said").read_text()
+                    fault = f"{killed}, {status}: {printed[-300:]}"
+                if fault:
+                    wrong.append(f"{name}, place {point}: {fault}")
+                    announce(wrong[-1])
                 done += 1
                 shutil.rmtree(out, ignore_errors=True)
-            shutil.rmtree(whole)
-            told(
+            shutil.rmtree(undisturbed)
+            announce(
                 f"{name}: {PLACES} kills, {time.monotonic() - began:.0f} s, {len(wrong)} faults "
                 "up to here"
             )

@@ -56,7 +56,7 @@ HERE = {"base", "sound", "tmp", "text.txt", "outside", "m", "s", "t", "r", "out"
 ALONE = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"}
 
 
-def made(
+def mutant(
     kinds: dict[str, Base], seed: int, number: int
 ) -> tuple[str, dict[str, bytes | str], list[str]]:
     """Mutant `number` of a seed: its kind, its files (a string is where a link leads), and the
@@ -68,18 +68,18 @@ def made(
     files: dict[str, bytes | str] = dict(sound)
     name = draw.choice(list(sound))
     if draw.random() < 0.06:  # the file is gone, leads elsewhere, is another, or has another name
-        other = draw.choice(list(sound))
-        files[name] = draw.choice((b"", sound[other], "../outside", "/dev/zero", other))
+        other_name = draw.choice(list(sound))
+        files[name] = draw.choice((b"", sound[other_name], "../outside", "/dev/zero", other_name))
         if draw.random() < 0.4:
             files[
                 draw.choice((name + "x", "m/a.bin", "m/adapter_config.json", "t/c.txt", "s/c.npy"))
             ] = files.pop(name)
     else:
         files[name] = changed(name, sound[name], draw)
-    whole = draw.random() < 0.1
+    scans = draw.random() < 0.1
     if kind.startswith("model"):
-        words = [
-            "scan" if whole else "states",
+        arguments = [
+            "scan" if scans else "states",
             named,
             "--text",
             "text.txt",
@@ -90,10 +90,10 @@ def made(
     elif kind == "result":
         return kind, files, ["figures", named, "out"]
     elif kind.startswith("store"):
-        words = ["scan", named, *READS] if draw.random() < 0.3 else ["remedy", named]
+        arguments = ["scan", named, *READS] if draw.random() < 0.3 else ["remedy", named]
     else:
-        words = [
-            "scan" if whole else "states",
+        arguments = [
+            "scan" if scans else "states",
             "sound",
             "--text",
             named,
@@ -101,12 +101,12 @@ def made(
             "--sites",
             "block.0",
         ]
-        words += (
+        arguments += (
             ["--documents", draw.choice(("whole", "lines", "paragraphs", ". "))]
             if draw.random() < 0.5
             else []
         )
-    return kind, files, [*words, "--out", "out"]
+    return kind, files, [*arguments, "--out", "out"]
 
 
 def lay(files: dict[str, bytes | str]) -> None:
@@ -122,7 +122,7 @@ def lay(files: dict[str, bytes | str]) -> None:
 
 
 class Watch:
-    """What the process does that it must not, as Python tells: writing outside its folder,
+    """Records what the process does that it must not, as Python tells: writing outside its folder,
     programs, connections.
     """
 
@@ -134,46 +134,46 @@ class Watch:
 
     def owned(self, path: str) -> bool:
         return path == "/dev/null" or any(
-            path == own or path.startswith(f"{own}/") for own in self.own
+            path == folder or path.startswith(f"{folder}/") for folder in self.own
         )
 
-    def hook(self, event: str, given: tuple[Any, ...]) -> None:
+    def hook(self, event: str, args: tuple[Any, ...]) -> None:
         if not self.on:
             return
         writes = event in WRITES
         if (
             event == "open"
-            and isinstance(given[0], str | bytes | os.PathLike)
-            and isinstance(given[2], int)
+            and isinstance(args[0], str | bytes | os.PathLike)
+            and isinstance(args[2], int)
         ):
-            writes = bool(given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+            writes = bool(args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         # by the handle of a folder that is being removed
-        inside = event in WRITES and given[-1] not in (-1, None)
-        writes = writes and not inside and isinstance(given[0], str | os.PathLike)
-        if event in ALONE or (writes and not self.owned(os.path.realpath(given[0]))):
-            self.seen.append(f"{event} {given[0]!s}"[:200])
+        inside = event in WRITES and args[-1] not in (-1, None)
+        writes = writes and not inside and isinstance(args[0], str | os.PathLike)
+        if event in ALONE or (writes and not self.owned(os.path.realpath(args[0]))):
+            self.seen.append(f"{event} {args[0]!s}"[:200])
 
 
-def judged(words: list[str], watch: Watch) -> tuple[int, str | None, str]:
+def judged(arguments: list[str], watch: Watch) -> tuple[int, str | None, str]:
     """Exit status, fault if any, and what was said, of the mutant that lies here."""
     watch.seen = []
     watch.on = True
     used = int(time.process_time())
     # where no Python runs that could stop
     resource.setrlimit(resource.RLIMIT_CPU, (used + 3 * LIMIT, resource.RLIM_INFINITY))
-    status, said, _ = fuzz.run(words)
+    status, output, _ = fuzz.run(arguments)
     watch.on = False
-    fault = fuzz.faults_of(words, status, said) if status != 74 else None
+    fault = fuzz.faults_of(arguments, status, output) if status != 74 else None
     if status == 2 and (
-        not said.strip().splitlines()[-1].startswith("headscan: ")
+        not output.strip().splitlines()[-1].startswith("headscan: ")
         or any(map(os.path.exists, ("out/result.json", "out/report.html")))
     ):
         fault = "no sentence, or something half-written"
-    if any(ord(letter) < 32 and letter not in "\n\r\t" for letter in said):
+    if any(ord(letter) < 32 and letter not in "\n\r\t" for letter in output):
         fault = "control characters"
     if {*os.listdir()} - HERE or Path("outside").read_text() != "{}":
         fault = "a file outside its folder"
-    return status, fault or ("; ".join(watch.seen) or None), said
+    return status, fault or ("; ".join(watch.seen) or None), output
 
 
 def work(kinds: dict[str, Base], seed: int, first: int, last: int, log: Path) -> None:
@@ -185,9 +185,9 @@ def work(kinds: dict[str, Base], seed: int, first: int, last: int, log: Path) ->
     began = time.monotonic()
     with log.open("a", encoding="utf-8") as lines:
         for number in range(first, last):
-            kind, files, words = made(kinds, seed, number)
+            kind, files, arguments = mutant(kinds, seed, number)
             lay(files)
-            status, fault, said = judged(words, watch)
+            status, fault, output = judged(arguments, watch)
             seconds = time.monotonic() - began
             began = time.monotonic()
             row = {
@@ -196,7 +196,7 @@ def work(kinds: dict[str, Base], seed: int, first: int, last: int, log: Path) ->
                 "status": status,
                 "seconds": round(seconds, 3),
                 "fault": fault,
-                "said": said[-1500:],
+                "said": output[-1500:],
             }
             lines.write(json.dumps(row) + "\n")
             lines.flush()
@@ -216,7 +216,7 @@ def ended(process: int, log: Path) -> int:
 @contextmanager
 def ground() -> Iterator[dict[str, Base]]:
     """A folder to stand in, with all that mutants are made of, and every import done."""
-    here = os.getcwd()
+    cwd = os.getcwd()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "torch.quantize")
     with tempfile.TemporaryDirectory() as folder, mock.patch("plotly.io.write_images"):
@@ -231,13 +231,13 @@ def ground() -> Iterator[dict[str, Base]]:
             )
             Path("outside").write_text("{}")
             reading = ["sound", "--text", "text.txt", *READS, "--out"]
-            for words in (
+            for arguments in (
                 ["scan", *reading, "tmp/scan"],
                 ["states", *reading, "tmp/states"],
                 ["remedy", "base/store/a.npy", "--out", "tmp/remedy"],
             ):
-                status, said, _ = fuzz.run(words)
-                assert status == 0, said
+                status, output, _ = fuzz.run(arguments)
+                assert status == 0, output
             saved = {
                 f"r/{path.name}": path.read_bytes()
                 for path in Path("tmp/scan").iterdir()
@@ -246,7 +246,7 @@ def ground() -> Iterator[dict[str, Base]]:
             assert fuzz.run(["figures", "tmp/scan", "tmp/figures"])[0] == 0
             yield kinds | {"result": ("r", saved, 4)}
         finally:
-            os.chdir(here)
+            os.chdir(cwd)
 
 
 def attack(count: int, seed: int, keep: Path) -> list[dict[str, Any]]:
@@ -274,7 +274,7 @@ def attack(count: int, seed: int, keep: Path) -> list[dict[str, Any]]:
                 number = len(rows())
                 row = {
                     "number": number,
-                    "kind": made(kinds, seed, number)[0],
+                    "kind": mutant(kinds, seed, number)[0],
                     "status": status,
                     "fault": f"the process ended with {status}",
                 }
@@ -282,39 +282,40 @@ def attack(count: int, seed: int, keep: Path) -> list[dict[str, Any]]:
                     lines.write(json.dumps(row) + "\n")
         faults = [row for row in rows() if row["fault"]]
         for row in faults:
-            _, files, words = made(kinds, seed, row["number"])
+            _, files, arguments = mutant(kinds, seed, row["number"])
             lay(files)
-            place = keep / f"{seed}-{row['number']}"
-            shutil.rmtree(place, ignore_errors=True)
+            folder = keep / f"{seed}-{row['number']}"
+            shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(
-                next(name for name in "mstr" if os.path.exists(name)), place, symlinks=True
+                next(name for name in "mstr" if os.path.exists(name)), folder, symlinks=True
             )
-            place.with_suffix(".json").write_text(json.dumps(row | {"words": words}, indent=1))
+            folder.with_suffix(".json").write_text(json.dumps(row | {"words": arguments}, indent=1))
     return faults
 
 
 def again(seed: int, numbers: Iterable[int]) -> Iterator[tuple[int, str, int, str | None, str]]:
-    """The same mutants once more, in this process: number, command line, exit status, fault and
+    """Run the same mutants once more, in this process: number, command line, exit status, fault and
     what was said of each.
     """
     with ground() as kinds:
         watch = Watch()
         for number in numbers:
-            _, files, words = made(kinds, seed, number)
+            _, files, arguments = mutant(kinds, seed, number)
             lay(files)
-            yield number, " ".join(words), *judged(words, watch)
+            yield number, " ".join(arguments), *judged(arguments, watch)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["again"]:
-        for said in again(int(sys.argv[2]), map(int, sys.argv[3:])):
-            print(*said, sep=": ")
+        for line in again(int(sys.argv[2]), map(int, sys.argv[3:])):
+            print(*line, sep=": ")
         sys.exit()
-    given = [int(word) for word in sys.argv[1:3]]
-    count, seed = *given, *(20_000, 0)[len(given) :]
-    kept = Path(sys.argv[3] if len(sys.argv) > 3 else "headscan-results/mutants")
-    faults = attack(count, seed, kept)
+    numbers = [int(word) for word in sys.argv[1:3]]
+    count = numbers[0] if numbers else 20_000
+    seed = numbers[1] if len(numbers) > 1 else 0
+    folder = Path(sys.argv[3] if len(sys.argv) > 3 else "headscan-results/mutants")
+    faults = attack(count, seed, folder)
     for row in faults:
         print(f"{row['number']} ({row['kind']}): {row['fault']}: {row.get('said', '')[-300:]}")
-    print(f"{count} mutants of seed {seed}, {len(faults)} faults, kept in {kept}")
+    print(f"{count} mutants of seed {seed}, {len(faults)} faults, kept in {folder}")
     sys.exit(bool(faults))

@@ -77,7 +77,10 @@ KNOWN = (
     "_data_files",
     "num_labels",
 )
-MODULES = b'[{"idx": 0, "name": "0", "path": "", "type": "x.T"}, {"idx": 1, "name": "1", "path": "1_Pooling", "type": "x.Normalize"}]'
+MODULES = (
+    b'[{"idx": 0, "name": "0", "path": "", "type": "x.T"}, '
+    b'{"idx": 1, "name": "1", "path": "1_Pooling", "type": "x.Normalize"}]'
+)
 EDGES = (
     0,
     1,
@@ -102,8 +105,8 @@ def dumped(value: Any, draw: Draw) -> bytes:
     deep = draw.choice(
         ["[" * 9**5, "[" * 9**4 + "]" * 9**4, '{"a":' * 9**4 + "1" + "}" * 9**4, "9" * 5000]
     )
-    said = json.dumps(value).replace(f'"{DEEP}"', deep)
-    return (said.replace("{", '{"x": [], ', 1) if draw.random() < 0.05 else said).encode()
+    text = json.dumps(value).replace(f'"{DEEP}"', deep)
+    return (text.replace("{", '{"x": [], ', 1) if draw.random() < 0.05 else text).encode()
 
 
 def tree(value: Any, draw: Draw) -> bytes:
@@ -119,19 +122,20 @@ def tree(value: Any, draw: Draw) -> bytes:
         parent = parent[key]
         key = draw.choice(list(parent) if isinstance(parent, dict) else range(len(parent)))
     old = parent[key]
-    what = draw.randrange(8)
-    if what == 0 and parent is not root:
+    action = draw.randrange(8)
+    if action == 0 and parent is not root:
         del parent[key]
-    elif what == 1 and isinstance(parent, dict):
+    elif action == 1 and isinstance(parent, dict):
         parent[draw.choice([*KNOWN, "x", ""])] = draw.choice([old, *HOSTILE])
-    elif what == 2 and isinstance(parent, list) and parent is not root:
+    elif action == 2 and isinstance(parent, list) and parent is not root:
         parent.insert(key, old)
-    elif what == 3 and isinstance(old, int | float):
+    elif action == 3 and isinstance(old, int | float):
         parent[key] = draw.choice(
             [old + 1, old - 1, -old, old * 2, old * 1000, float(old), str(old), [old]]
         )
-    elif what == 4 and isinstance(old, str):
-        parent[key] = draw.choice([old + "x", old[:-1], old.upper(), [old], {old: old}, old * 1000])
+    elif action == 4 and isinstance(old, str):
+        changed = [old + "x", old[:-1], old.upper(), [old], {old: old}, old * 1000]
+        parent[key] = draw.choice(changed)
     else:
         parent[key] = draw.choice(HOSTILE)
     return dumped(root[0], draw)
@@ -155,14 +159,14 @@ def shaken(data: bytes, draw: Draw, spans: list[tuple[int, int]] | None = None) 
         if spans:
             at, size = draw.choice(spans)
             at = min(at, len(raw) - 1)
-        what = draw.randrange(6)
-        if what == 0:
+        action = draw.randrange(6)
+        if action == 0:
             raw[at] ^= 1 << draw.randrange(8)
-        elif what == 1 and not spans:
+        elif action == 1 and not spans:
             raw = raw[:at]
-        elif what == 2:
+        elif action == 2:
             raw[at:at] = draw.randbytes(draw.choice((1, 8, 300)))
-        elif what == 3 and not spans and len(raw) > at + 1:
+        elif action == 3 and not spans and len(raw) > at + 1:
             del raw[at : at + draw.choice((1, 8, 300))]
         else:
             raw[at : at + size] = (draw.choice((*EDGES, raw[at] + 1)) % 256**size).to_bytes(
@@ -187,13 +191,13 @@ def numbers(data: bytes, draw: Draw) -> bytes:
 def safetensors(data: bytes, draw: Draw) -> bytes:
     length = int.from_bytes(data[:8], "little")
     head = data[8 : 8 + length]
-    rest = data[8 + length :]
+    content = data[8 + length :]
     if draw.random() < 0.6:
         head = tree(json.loads(head), draw)
     else:
-        rest = numbers(rest, draw)
+        content = numbers(content, draw)
     length = draw.choice((len(head),) * 9 + EDGES)
-    return struct.pack("<Q", length % 2**64) + head + rest
+    return struct.pack("<Q", length % 2**64) + head + content
 
 
 TYPES = (
@@ -236,15 +240,15 @@ SHAPES = (
 def npy(data: bytes, draw: Draw) -> bytes:
     start = 10 + int.from_bytes(data[8:10], "little")
     head = data[10:start].decode()
-    rest = data[start:]
-    what = draw.randrange(4)
-    if what == 0:
+    content = data[start:]
+    action = draw.randrange(4)
+    if action == 0:
         head = head.replace(
             "'<f4'", draw.choice([f"'{draw.choice(TYPES)}'", "[('a', '<f4')]", "1", "None"])
         )
-    elif what == 1:
+    elif action == 1:
         head = re.sub(r"\(\d.*?\)", draw.choice(SHAPES), head)
-    elif what == 2:
+    elif action == 2:
         head = draw.choice(
             [
                 head.replace("False", draw.choice(("True", "1", "'x'", "__import__('os')"))),
@@ -253,14 +257,14 @@ def npy(data: bytes, draw: Draw) -> bytes:
             ]
         )
     else:
-        rest = numbers(rest, draw)
+        content = numbers(content, draw)
     version = draw.choice((1, 1, 2, 3, 9))
     return (
         data[:6]
         + bytes([version, 0])
         + struct.pack("<H" if version == 1 else "<I", len(head))
         + head.encode()
-        + rest
+        + content
     )
 
 
@@ -338,26 +342,26 @@ def drawn_parquet(data: bytes, draw: Draw) -> bytes:
 
 def drawn_arrow(data: bytes, draw: Draw) -> bytes:
     try:
-        made = table(draw)
+        drawn = table(draw)
         sink = io.BytesIO()
     except pa.ArrowException:
         return shaken(data, draw)
     with (pa.ipc.new_file if draw.random() < 0.5 else pa.ipc.new_stream)(
-        sink, made.schema
+        sink, drawn.schema
     ) as writer:
-        writer.write_table(made, max_chunksize=draw.choice((3, 100)))
-    whole = sink.getvalue()
-    ends = np.arange(0, 8 * made.num_rows + 1, 8, dtype=np.int32)
+        writer.write_table(drawn, max_chunksize=draw.choice((3, 100)))
+    content = sink.getvalue()
+    ends = np.arange(0, 8 * drawn.num_rows + 1, 8, dtype=np.int32)
     if (
-        draw.random() < 0.2 and made.num_rows
+        draw.random() < 0.2 and drawn.num_rows
     ):  # lists that begin anywhere, where pyarrow, which wrote them, ends the process itself
-        whole = whole.replace(
+        content = content.replace(
             ends.tobytes(),
             np.random.default_rng(draw.randrange(99))
             .integers(-9, 999, ends.size, np.int32)
             .tobytes(),
         )
-    return whole
+    return content
 
 
 def gguf(data: bytes, draw: Draw) -> bytes:
@@ -391,28 +395,28 @@ def jsonl(data: bytes, draw: Draw) -> bytes:
 
 
 def pickled(data: bytes, draw: Draw) -> bytes:
-    made = torch.randn(64, 8)
+    tensor = torch.randn(64, 8)
     sink = io.BytesIO()
     content = draw.choice(
         [
-            made.to_sparse(),
-            made.T,
-            made.to(torch.complex64),
-            {"a": made, 1: made},
-            {"a": made, "b": [made]},
-            [made],
-            {"a": made[:, :0]},
-            made.expand(3, 64, 8),
-            torch.nn.Parameter(made),
-            {"token_ids": made[:, 0]},
-            made[0, 0],
+            tensor.to_sparse(),
+            tensor.T,
+            tensor.to(torch.complex64),
+            {"a": tensor, 1: tensor},
+            {"a": tensor, "b": [tensor]},
+            [tensor],
+            {"a": tensor[:, :0]},
+            tensor.expand(3, 64, 8),
+            torch.nn.Parameter(tensor),
+            {"token_ids": tensor[:, 0]},
+            tensor[0, 0],
             {},
             None,
-            made.bool(),
-            made.to("meta"),
-            torch.quantize_per_tensor(made, 0.1, 0, torch.qint8),
+            tensor.bool(),
+            tensor.to("meta"),
+            torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8),
             torch.nn.Linear(2, 2),
-            {"a": made, "documents": made[:, 0].long()},
+            {"a": tensor, "documents": tensor[:, 0].long()},
         ]
     )
     torch.save(content, sink, _use_new_zipfile_serialization=draw.random() < 0.8)
@@ -453,15 +457,15 @@ def changed(name: str, data: bytes, draw: Draw) -> bytes:
 
 def tokenizer() -> Any:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(
+    bpe = Tokenizer(
         models.BPE(
             {word: k for k, word in enumerate([*letters, "he", "hen", "<s>"])},
             [("h", "e"), ("he", "n")],
         )
     )
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<s>")
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<s>")
 
 
 Base = tuple[str, dict[str, bytes], int]
@@ -535,36 +539,38 @@ def bases(folder: Path) -> dict[str, Base]:
         ".jsonl.zst": zstandard.compress(lines),
         ".parquet.gz": gzip.compress(sink.getvalue()),
     }
-    found: dict[str, Base] = {}
+    base_files: dict[str, Base] = {}
     for name, often in (("gpt2", 14), ("llama", 10), ("bert", 6)):
-        found[f"model {name}"] = (
+        base_files[f"model {name}"] = (
             "m",
             {f"m/{path.name}": path.read_bytes() for path in (folder / name).iterdir()},
             often,
         )
-    found["model bert"][1].update(
+    base_files["model bert"][1].update(
         {
             "m/modules.json": MODULES,
             "m/1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
         }
     )
-    found["model gguf"] = (
+    base_files["model gguf"] = (
         "m/tiny.gguf",
         {"m/tiny.gguf": (folder / "gguf" / "tiny.gguf").read_bytes()},
         10,
     )
     for ending, path in files.items():
-        found[f"store {ending}"] = f"s/a{ending}", {f"s/a{ending}": path.read_bytes()}, 5
+        base_files[f"store {ending}"] = f"s/a{ending}", {f"s/a{ending}": path.read_bytes()}, 5
     dataset = {
         "s/state.json": b'{"_data_files": [{"filename": "a.arrow"}], "_fingerprint": "x"}',
         "s/dataset_info.json": b"{}",
     }
-    found["store dataset"] = "s", dataset | {"s/a.arrow": files[".arrow"].read_bytes()}, 4
-    found["store folder"] = (
+    base_files["store dataset"] = "s", dataset | {"s/a.arrow": files[".arrow"].read_bytes()}, 4
+    base_files["store folder"] = (
         "s",
         {f"s/{k}.safetensors": files[".safetensors"].read_bytes() for k in range(2)},
         3,
     )
-    found |= {f"text {end}": (f"t/a{end}", {f"t/a{end}": data}, 3) for end, data in texts.items()}
-    found["text folder"] = "t", {"t/a.txt": story, "t/b.jsonl": lines}, 2
-    return found
+    base_files |= {
+        f"text {end}": (f"t/a{end}", {f"t/a{end}": data}, 3) for end, data in texts.items()
+    }
+    base_files["text folder"] = "t", {"t/a.txt": story, "t/b.jsonl": lines}, 2
+    return base_files

@@ -29,19 +29,30 @@ ENDED = "the run had ended: not counted"
 END = 90  # more, and it is killed: it hangs
 
 
-def run(out: Path, text: Path, *more: str) -> list[int]:
+def run(out: Path, text: Path, *args: str) -> list[int]:
     """Two processes that have begun; their numbers."""
-    words = [*WORDS.split(), "--text", str(text), "--max-tokens", "3200", "--out", str(out), *more]
-    return start(partial(command, words), 2, out.parent / "said")
+    arguments = [
+        *WORDS.split(),
+        "--text",
+        str(text),
+        "--max-tokens",
+        "3200",
+        "--out",
+        str(out),
+        *args,
+    ]
+    return start(partial(command, arguments), 2, out.parent / "said")
 
 
 def wait(process: int, began: float) -> tuple[int, float]:
     """The exit status of a process, and after how many seconds it had ended."""
-    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+    ended, status = os.waitpid(process, os.WNOHANG)
+    while not ended:
         if time.monotonic() - began > END:
             os.kill(process, signal.SIGKILL)
         time.sleep(0.01)
-    return os.waitstatus_to_exitcode(ended[1]), time.monotonic() - began
+        ended, status = os.waitpid(process, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status), time.monotonic() - began
 
 
 def kill(folder: Path, victim: int, after: float, text: Path) -> tuple[float, str, str]:
@@ -54,19 +65,19 @@ def kill(folder: Path, victim: int, after: float, text: Path) -> tuple[float, st
     began = time.monotonic()
     killed = status_of(processes[victim]) == -signal.SIGKILL
     status, seconds = wait(processes[1 - victim], began)
-    said = (folder / f"said.{1 - victim}").read_text().strip().splitlines()[-1:]
+    last_line = (folder / f"said.{1 - victim}").read_text().strip().splitlines()[-1:]
     if not killed or (folder / "out" / "result.json").exists():
         return seconds, ENDED, ""
     # A process whose part was done when the first, which alone writes the result, died has nothing
     # to say; the resume shows it.
-    in_order = status == 0 and not said and victim == 0
-    died = status == 74 and "has died" in "".join(said)
+    in_order = status == 0 and not last_line and victim == 0
+    died = status == 74 and "has died" in "".join(last_line)
     wrong = "" if seconds < LIMIT and (died or in_order) else f"exit {status} after {seconds:.0f} s"
     resume = ["--resume"] if (folder / "out" / ".resume" / "identity.json").exists() else []
     again = [status_of(process) for process in run(folder / "out", text, *resume)]
     return (
         seconds,
-        "".join(said),
+        "".join(last_line),
         wrong
         or (
             "" if again == [0, 0] else f"resumed: {again}: {(folder / 'said.0').read_text()[-300:]}"
@@ -85,35 +96,37 @@ def attack(kills: int, seed: int, folder: Path) -> list[str]:
     torch.set_num_threads(1)
     text = folder / "text.txt"
     draw = random.Random(seed)
-    found = list[str]()
+    faults = list[str]()
     text.write_text(story(1), encoding="utf-8")
     (folder / "whole").mkdir()
     began = time.monotonic()
     statuses = [status_of(process) for process in run(folder / "whole" / "out", text)]
     length = time.monotonic() - began
-    wanted = contents(folder / "whole" / "out")
+    expected = contents(folder / "whole" / "out")
     assert statuses == [0, 0], (folder / "whole" / "said.0").read_text()
     done = 0
     while done < kills:
-        place = Path(tempfile.mkdtemp(dir=folder))
+        run_folder = Path(tempfile.mkdtemp(dir=folder))
         victim = draw.randrange(2)
-        after = draw.random() * length
-        seconds, said, wrong = kill(place, victim, after, text)
-        done += said != ENDED
-        if not wrong and (different := difference(contents(place / "out"), wanted)):
-            wrong = f"another result: {different}"
+        seconds_before = draw.random() * length
+        seconds, last_line, wrong = kill(run_folder, victim, seconds_before, text)
+        done += last_line != ENDED
+        if not wrong:
+            different = difference(contents(run_folder / "out"), expected)
+            wrong = f"another result: {different}" if different else ""
         print(
-            f"process {victim} killed after {after:.2f} of {length:.2f} s: ended {seconds:.2f} s "
-            f"later: {said} {wrong}",
+            f"process {victim} killed after {seconds_before:.2f} of {length:.2f} s: ended "
+            f"{seconds:.2f} s later: {last_line} {wrong}",
             flush=True,
         )
-        found += [wrong] if wrong else []
-    return found
+        if wrong:
+            faults.append(wrong)
+    return faults
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        given = [int(word) for word in sys.argv[1:3]]
-        faults = attack(*given, *(10, 0)[len(given) :], Path(folder))
+        numbers = [int(word) for word in sys.argv[1:3]]
+        faults = attack(*numbers, *(10, 0)[len(numbers) :], Path(folder))
     print(f"{len(faults)} faults")
     sys.exit(bool(faults))

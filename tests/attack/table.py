@@ -203,21 +203,26 @@ def table(ground: Ground) -> Iterator[tuple[list[str], bool, str]]:
             if command.subject
             else []
         )
-        whole = [word for words in base.values() for word in words]
-        for bad in (NO_TEXT if source is ground.texts else NO_MODEL) if subject else ():
-            yield [verb, bad, *whole], True, "texts" if source is ground.texts else "models"
+        all_options = [word for option in base.values() for word in option]
+        missing, kind = (NO_TEXT, "texts") if source is ground.texts else (NO_MODEL, "models")
+        for bad in missing if subject else ():
+            yield [verb, bad, *all_options], True, kind
         if verb in ("scan", "compare", "remedy"):
             for bad in states:
                 yield [verb, bad, *([bad] if verb == "compare" else [])], True, "states"
-        for number, (make, rest) in enumerate(PLACES.values() if "out" in fields else ()):
+        for number, (make, other_options) in enumerate(PLACES.values() if "out" in fields else ()):
             out = ground.folder / f"out-{verb}-{number}"
             out.mkdir()
             make(out)
-            if not rest or "resume" in fields:
-                yield [verb, *subject, *whole, f"--out={out.name}", *rest], True, "folders"
+            if not other_options or "resume" in fields:
+                yield (
+                    [verb, *subject, *all_options, f"--out={out.name}", *other_options],
+                    True,
+                    "folders",
+                )
         for name, field in fields.items():
             kinds = list(members(field.type))
-            rest = [word for n, words in base.items() if n != name for word in words]
+            other_options = [word for n, option in base.items() if n != name for word in option]
             if bool in kinds or name in ("out", "resume", "json") or name in command.arguments:
                 continue
             must = True
@@ -237,10 +242,10 @@ def table(ground: Ground) -> Iterator[tuple[list[str], bool, str]]:
             if verb == "evaluate" and name == "text":
                 must = False  # a folder without sets: some tasks need none
             if values is NO_WHOLE_NUMBER and name != "steps":
-                yield [verb, *subject, *rest, f"{field.flag}={'9' * 18}"], False, "options"
+                yield [verb, *subject, *other_options, f"{field.flag}={'9' * 18}"], False, "options"
             for bad in values:
                 yield (
-                    [verb, *subject, *rest, f"{field.flag}={bad}"],
+                    [verb, *subject, *other_options, f"{field.flag}={bad}"],
                     must,
                     "texts" if name == "text" else "options",
                 )
@@ -252,30 +257,32 @@ def attack_by_table(
     """Run these lines of the table; how many different ones of each kind there were, and what went
     wrong.
     """
-    here = os.getcwd()
-    found = list[tuple[list[str], str, str]]()
+    cwd = os.getcwd()
+    faults = list[tuple[list[str], str, str]]()
     tried = dict[str, set[str]]()
     with tempfile.TemporaryDirectory() as folder:
         ground = Ground(Path(folder))
         os.chdir(folder)
         try:
-            for words, must, kind in islice(table(ground), first, last):
-                status, said, seconds = run(words)
-                tried.setdefault(kind, set()).add("\0\0".join(words))
+            for arguments, must, kind in islice(table(ground), first, last):
+                status, output, seconds = run(arguments)
+                tried.setdefault(kind, set()).add("\0\0".join(arguments))
                 fault = (
-                    None if kind == "folders" and status == 74 else faults_of(words, status, said)
+                    None
+                    if kind == "folders" and status == 74
+                    else faults_of(arguments, status, output)
                 )
                 fault = fault or ("accepted" if must and status == 0 else None)
                 if fault is not None:
-                    found.append((words, fault, said[-1500:]))
+                    faults.append((arguments, fault, output[-1500:]))
                     print(
                         f"{fault} ({seconds:.0f} s): headscan "
-                        f"{' '.join(words)[:300]!r}\n{said[-1500:]}",
+                        f"{' '.join(arguments)[:300]!r}\n{output[-1500:]}",
                         flush=True,
                     )
         finally:
-            os.chdir(here)
-    return {kind: len(lines) for kind, lines in tried.items()}, found
+            os.chdir(cwd)
+    return {kind: len(lines) for kind, lines in tried.items()}, faults
 
 
 if __name__ == "__main__":

@@ -7,20 +7,20 @@ from itertools import islice
 
 from tests.attack.brute import AMBIGUOUS, UNIQUE, false_words
 from tests.attack.families import FAMILIES, attacks, distribution, duplicate, soft
-from tests.attack.inversions import assessed, words
+from tests.attack.inversions import assessed, false_certificates
 
 
 def test_no_adversarial_inversion_draws_a_false_word():
     every_second = islice(attacks(4 * len(FAMILIES)), 0, None, 2)
-    drawn = [(attack, list(words(attack))) for attack in every_second]
-    assert sum(len(found) for _, found in drawn) == 44
+    drawn = [(attack, list(false_certificates(attack))) for attack in every_second]
+    assert sum(len(judgements) for _, judgements in drawn) == 44
     assert [
         (attack.family, attack.site, wrong)
-        for attack, found in drawn
-        for _, wrong in found
+        for attack, judgements in drawn
+        for _, wrong in judgements
         if wrong
     ] == []
-    verdicts = {verdict for _, found in drawn for verdict, _ in found}
+    verdicts = {verdict for _, judgements in drawn for verdict, _ in judgements}
     assert {UNIQUE, AMBIGUOUS, "not recovered"} <= verdicts
 
 

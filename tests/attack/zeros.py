@@ -30,7 +30,7 @@ def main() -> int:
                 file.write(bytes(1 << 24))
         for verb, line in LINES.items():
             began = time.monotonic()
-            words = [
+            arguments = [
                 sys.executable,
                 "-m",
                 "headscan",
@@ -39,7 +39,7 @@ def main() -> int:
                 "--out",
                 f"{folder}/{verb}",
             ]
-            done = subprocess.run(words, capture_output=True, text=True)
+            done = subprocess.run(arguments, capture_output=True, text=True)
             # of the largest child up to now
             peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
             sentences = done.stderr.strip().splitlines()

@@ -42,15 +42,15 @@ def case(lens, kind):
 def test_gradient_x_input_is_captums(family, kind, request):
     attr = captum_or_skip()
     engine, embeds, target, forward = case(request.getfixturevalue(family), kind)
-    theirs = (
+    expected = (
         attr.InputXGradient(forward)
         .attribute(embeds[None].clone().requires_grad_(True))[0]
         .detach()
     )
     ours = gradient_x_input(engine, embeds, target)
-    np.testing.assert_allclose(ours[0], theirs.sum(-1).numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(ours[0], expected.sum(-1).numpy(), rtol=1e-5, atol=1e-5)
     sizes = gradient_x_input(engine, embeds, target, signed=False)
-    np.testing.assert_allclose(sizes[0], theirs.abs().sum(-1).numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sizes[0], expected.abs().sum(-1).numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -58,12 +58,12 @@ def test_integrated_gradients_are_captums(family, request):
     attr = captum_or_skip()
     engine, embeds, target, forward = case(request.getfixturevalue(family), "logprob")
     baseline = engine.embed(torch.tensor(1))
-    theirs = attr.IntegratedGradients(forward).attribute(
+    result = attr.IntegratedGradients(forward).attribute(
         embeds[None], baselines=baseline.expand_as(embeds)[None], n_steps=50, method="gausslegendre"
     )
     ours = integrated_gradients(engine, embeds, baseline, target, steps=50)
     np.testing.assert_allclose(
-        ours.scores[0], theirs[0].sum(-1).detach().numpy(), rtol=1e-5, atol=1e-5
+        ours.scores[0], result[0].sum(-1).detach().numpy(), rtol=1e-5, atol=1e-5
     )
 
 
@@ -78,41 +78,41 @@ def test_on_a_real_model_both_are_captums(stories):
     def forward(rows):
         return stories.model(inputs_embeds=rows).logits[:, -1, 426]
 
-    theirs = (
+    expected = (
         attr.InputXGradient(forward).attribute(embeds[None].clone().requires_grad_(True))[0].sum(-1)
     )
-    scale = float(theirs.abs().max())
+    scale = float(expected.abs().max())
     np.testing.assert_allclose(
-        gradient_x_input(engine, embeds, target)[0], theirs.detach().numpy(), atol=1e-5 * scale
+        gradient_x_input(engine, embeds, target)[0], expected.detach().numpy(), atol=1e-5 * scale
     )
-    theirs = attr.IntegratedGradients(forward).attribute(
+    expected = attr.IntegratedGradients(forward).attribute(
         embeds[None], baseline.expand_as(embeds)[None], n_steps=50
     )
     ours = integrated_gradients(engine, embeds, baseline, target, steps=50)
-    scale = float(theirs.sum(-1).abs().max())
+    scale = float(expected.sum(-1).abs().max())
     np.testing.assert_allclose(
-        ours.scores[0], theirs[0].sum(-1).detach().numpy(), atol=1e-5 * scale
+        ours.scores[0], expected[0].sum(-1).detach().numpy(), atol=1e-5 * scale
     )
 
 
 @pytest.mark.parametrize("substitute", ["auto", "mean", "zero"])
 def test_completeness_is_below_a_hundredth_at_default_steps(stories, substitute):
-    found = attribute(
+    result = attribute(
         stories, WIPERS, method="integrated-gradients", substitute=substitute, faithfulness=False
     )
-    certificate = found.document["maps"][0]["completeness"]
+    certificate = result.document["maps"][0]["completeness"]
     assert certificate["relative_gap"][0] < 0.01
-    assert sum(found.scores) == pytest.approx(certificate["whole"][0], rel=0.01)
+    assert sum(result.scores) == pytest.approx(certificate["whole"][0], rel=0.01)
 
 
 def test_the_gap_is_the_truth_and_cutting_the_path_closes_it(llama):
     engine, embeds, target, forward = case(llama, "logit")
     baseline = torch.zeros_like(embeds[0])
     with torch.no_grad():
-        whole = float(forward(embeds[None]) - forward(torch.zeros_like(embeds)[None]))
+        change = float(forward(embeds[None]) - forward(torch.zeros_like(embeds)[None]))
     coarse = integrated_gradients(engine, embeds, baseline, target, steps=3)
-    assert coarse.completeness.whole[0] == pytest.approx(whole, abs=1e-5)
-    assert coarse.completeness.gap[0] == pytest.approx(abs(coarse.scores.sum() - whole), abs=1e-5)
+    assert coarse.completeness.whole[0] == pytest.approx(change, abs=1e-5)
+    assert coarse.completeness.gap[0] == pytest.approx(abs(coarse.scores.sum() - change), abs=1e-5)
     fine = integrated_gradients(engine, embeds, baseline, target)
     assert coarse.completeness.relative_gap[0] > 0.01 > fine.completeness.relative_gap[0]
     assert fine.completeness.segments > 1

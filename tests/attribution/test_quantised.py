@@ -33,20 +33,20 @@ def folder(tmp_path_factory):
 def test_every_method_runs_or_says_why_not(folder, way):
     if way != "bfloat16":
         pytest.importorskip("bitsandbytes")
-    whole = headscan.Lens.load(folder)
+    unquantised = headscan.Lens.load(folder)
     lens = headscan.Lens.load(folder, dtype=way)
     refused = []
     for method in METHODS:
-        asked = {"method": method, "token": 9, "faithfulness": method == "occlusion"}
-        asked |= {"substitute": "mean"} if METHODS[method].substitutes else {}
-        exact = np.array(attribute(whole, IDS, **asked).scores)
+        options = {"method": method, "token": 9, "faithfulness": method == "occlusion"}
+        options |= {"substitute": "mean"} if METHODS[method].substitutes else {}
+        exact = np.array(attribute(unquantised, IDS, **options).scores)
         try:
-            found = np.array(attribute(lens, IDS, **asked).scores)
+            scores = np.array(attribute(lens, IDS, **options).scores)
         except headscan.BadInput as error:
             refused.append((method, "No gradient comes through" in str(error)))
             continue
-        assert np.isfinite(found).all()
-        assert np.corrcoef(exact, found)[0, 1] > (0.85 if way == "4bit" else 0.99), method
+        assert np.isfinite(scores).all()
+        assert np.corrcoef(exact, scores)[0, 1] > (0.85 if way == "4bit" else 0.99), method
     # On a CPU, the kernels for 4 bits have no backward pass; 8 bits and bfloat16 have.
     without = [
         (method, True) for method in ("gradient-x-input", "integrated-gradients", "combined")
@@ -57,7 +57,7 @@ def test_every_method_runs_or_says_why_not(folder, way):
 def test_a_staircase_is_not_cut_for_ever(folder):
     pytest.importorskip("bitsandbytes")
     lens = headscan.Lens.load(folder, dtype="8bit")
-    found = attribute(
+    result = attribute(
         lens, IDS, method="integrated-gradients", substitute="mean", token=9, faithfulness=False
     )
-    assert found.document["maps"][0]["completeness"]["evaluations"] < 1500
+    assert result.document["maps"][0]["completeness"]["evaluations"] < 1500

@@ -37,17 +37,17 @@ def test_gradient_times_input_is_the_slope_along_each_embedding(small):
         engine, embeds, AttributionTarget("all", (TargetStep(len(IDS) - 1, 0),))
     )[0]
     slopes = []
-    for place in range(len(IDS)):
+    for position in range(len(IDS)):
         rows = embeds.repeat(2, 1, 1)
-        rows[0, place] *= 1.01
-        rows[1, place] *= 0.99
+        rows[0, position] *= 1.01
+        rows[1, position] *= 0.99
         sums = engine.logits(rows, [len(IDS) - 1]).double().sum((-1, -2))
         slopes.append(float(sums[0] - sums[1]) / 0.02)
     assert np.abs(signed - slopes).max() < 0.02 * np.abs(slopes).max()
 
 
 def test_occlusion_is_the_distance_of_outputs_with_one_token_replaced(small):
-    found = np.array(
+    norms = np.array(
         attribute(
             small, IDS, method="occlusion", target="all", substitute=0, faithfulness=False
         ).scores
@@ -58,8 +58,8 @@ def test_occlusion_is_the_distance_of_outputs_with_one_token_replaced(small):
             small.model(input_ids=torch.tensor([[*IDS[:k], 0, *IDS[k + 1 :]]])).logits[0, -1]
             for k in range(len(IDS))
         ]
-    loop = np.array([float((one - last).abs().sum()) for one in tried])
-    assert np.abs(found - loop).max() < 1e-4 * loop.max()
+    loop = np.array([float((output - last).abs().sum()) for output in tried])
+    assert np.abs(norms - loop).max() < 1e-4 * loop.max()
 
 
 def test_the_highlighter_shows_every_token_and_runs_none(small):

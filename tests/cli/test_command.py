@@ -49,13 +49,13 @@ class Stepped(Settings):
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Worked(Result):
     kind: ClassVar[str] = "test-worked"
-    seen: str
+    observed: str
 
     def page(self) -> str:
         return "<p>"
 
     def table(self) -> Text:
-        return Text(self.seen)
+        return Text(self.observed)
 
 
 @verb("work")
@@ -75,14 +75,14 @@ def work(
     command: CommandLine = None,
     progress: Progressing = None,
 ) -> Worked:
-    return Worked(protocol=run.protocol(), seen=repr((model, prompt, method, verify, share)))
+    return Worked(protocol=run.protocol(), observed=repr((model, prompt, method, verify, share)))
 
 
-def run(*words, status=0):
+def run(*args, status=0):
     out = io.StringIO()
     err = io.StringIO()
     with (
-        mock.patch.object(sys, "argv", ["headscan", "work", *words]),
+        mock.patch.object(sys, "argv", ["headscan", "work", *args]),
         mock.patch.object(cli, "command_of", return_value=Command(verb=lambda: work)),
         redirect_stdout(out),
         redirect_stderr(err),
@@ -95,7 +95,7 @@ def run(*words, status=0):
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def in_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -104,7 +104,7 @@ def test_what_is_not_given_keeps_the_settings_default():
 
 
 def test_options_reach_the_settings_and_the_items():
-    words = (
+    arguments = (
         "m",
         "--prompt",
         "a",
@@ -116,11 +116,11 @@ def test_options_reach_the_settings_and_the_items():
         "--share",
         ".25",
     )
-    assert "('m', ['a', 'b'], 'stepped:steps=4', False, 0.25)" in run(*words).replace("\n", "")
+    assert "('m', ['a', 'b'], 'stepped:steps=4', False, 0.25)" in run(*arguments).replace("\n", "")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (
             ("--method", "plain:steps=4"),
@@ -134,19 +134,19 @@ def test_options_reach_the_settings_and_the_items():
         (("--dtype", "float8"), "float8"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_exit_2(words, said):
-    err = run("m", *words, status=2)
-    assert said in " ".join(err.replace("│", " ").split())
+def test_what_cannot_be_is_one_sentence_and_exit_2(arguments, message):
+    err = run("m", *arguments, status=2)
+    assert message in " ".join(err.replace("│", " ").split())
     assert "Traceback" not in err
 
 
 def test_help_shows_brackets_defaults_and_whose_an_option_is():
-    said = " ".join(run("--help").replace("│", " ").split())
-    assert "stepped: steps= Nodes [of the path]." in said
-    assert "Default: 0.5" in said
-    assert "--no-verify" in said
-    assert "--no-null" not in said
-    assert "--command" not in said
+    text = " ".join(run("--help").replace("│", " ").split())
+    assert "stepped: steps= Nodes [of the path]." in text
+    assert "Default: 0.5" in text
+    assert "--no-verify" in text
+    assert "--no-null" not in text
+    assert "--command" not in text
 
 
 def test_json_is_alone_on_standard_output():
@@ -161,7 +161,7 @@ def test_a_reader_that_has_seen_enough_is_no_fault():
 
 
 @pytest.mark.parametrize(
-    ("words", "near"),
+    ("arguments", "suggestion"),
     [
         (("scna", "gpt-vanilla"), "scan"),
         (("scan", "gpt-vanilla", "--max_token=5"), "--max-tokens"),
@@ -170,11 +170,11 @@ def test_a_reader_that_has_seen_enough_is_no_fault():
         (("invert", "gpt-vanilla", "--prompt", "a", "--method", "exakt"), "exact"),
     ],
 )
-def test_the_nearest_name_is_suggested(words, near):
-    ended = headscan(*words)
+def test_the_nearest_name_is_suggested(arguments, suggestion):
+    ended = headscan(*arguments)
     assert ended.status == 2
     assert "Did you mean" in ended.stderr
-    assert near in ended.stderr.partition("Did you mean")[2]
+    assert suggestion in ended.stderr.partition("Did you mean")[2]
 
 
 def test_every_tool_sees_a_verbs_own_signature():
@@ -199,9 +199,9 @@ def test_every_tool_sees_a_verbs_own_signature():
 
 
 def test_help_groups_the_options_and_shows_an_example():
-    said = headscan("invert", "--help").stdout
+    text = headscan("invert", "--help").stdout
     for heading in ("Input", "Limits", "Method", "Output", "Advanced", "Example:", "inversion.md"):
-        assert heading in said
+        assert heading in text
 
 
 def test_the_command_line_has_at_most_328_options():

@@ -23,7 +23,7 @@ ODD = os.fsdecode(b"caf\xe9")  # a name that is not UTF-8
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def in_folder(tmp_path, monkeypatch):
     """A folder with a tiny model and texts of good and odd names."""
     monkeypatch.chdir(tmp_path)
     gpt2(vocab_size=256).save_pretrained("tiny")
@@ -36,13 +36,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def run(*words: str, out: io.TextIOBase | None = None) -> tuple[int, str, str]:
+def run(*args: str, out: io.TextIOBase | None = None) -> tuple[int, str, str]:
     """Status, standard output and error of a command in this process."""
-    said = out or io.StringIO()
+    stdout = out or io.StringIO()
     err = io.StringIO()
     with (
-        mock.patch.object(sys, "argv", ["headscan", *words]),
-        redirect_stdout(said),
+        mock.patch.object(sys, "argv", ["headscan", *args]),
+        redirect_stdout(stdout),
         redirect_stderr(err),
     ):
         try:
@@ -50,14 +50,14 @@ def run(*words: str, out: io.TextIOBase | None = None) -> tuple[int, str, str]:
             status = 0
         except SystemExit as leaving:
             status = leaving.code or 0
-    return status, said.getvalue() if isinstance(said, io.StringIO) else "", err.getvalue()
+    return status, stdout.getvalue() if isinstance(stdout, io.StringIO) else "", err.getvalue()
 
 
 TINY = ("tiny", "--tokenizer", "bytes")
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (("scan", *TINY, "--text", f"{ODD}.txt"), r"The name of the file caf\xe9.txt is not UTF-8"),
         (("scan", *TINY, "--text", "x" * 5000), "tokens"),
@@ -86,12 +86,12 @@ TINY = ("tiny", "--tokenizer", "bytes")
         None if isinstance(value, str) else " ".join(value)[:50].encode("ascii", "replace").decode()
     ),
 )
-def test_one_sentence(words, sentence):
-    status, said, err = run(*words)
+def test_one_sentence(arguments, sentence):
+    status, stdout, err = run(*arguments)
     assert status == 2, err
     assert sentence in err
     assert "Traceback" not in err
-    assert said == ""
+    assert stdout == ""
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066[red]"
@@ -99,8 +99,15 @@ SHORT = "\x1b[2J\x9b\u202e[red]"
 UNSENT = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066")
 
 
+def _case_name(value):
+    """Name a case by its verb and the beginning of its last argument."""
+    if isinstance(value, int):
+        return None
+    return value[0] if len(value) < 4 else f"{value[0]} {value[-1][:8]!r}"
+
+
 @pytest.mark.parametrize(
-    ("words", "status"),
+    ("arguments", "status"),
     [
         (
             (
@@ -138,15 +145,9 @@ UNSENT = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066")
         ((ESCAPES,), 2),
         (("scan", *TINY, f"--{ESCAPES}"), 2),
     ],
-    ids=lambda value: (
-        None
-        if isinstance(value, int)
-        else value[0]
-        if len(value) < 4
-        else f"{value[0]} {value[-1][:8]!r}"
-    ),
+    ids=_case_name,
 )
-def test_what_commands_a_terminal_is_shown_and_not_sent(words, status, tmp_path):
+def test_what_commands_a_terminal_is_shown_and_not_sent(arguments, status, tmp_path):
     (tmp_path / "tiny").rename(tmp_path / f"tiny{ESCAPES}")
     (tmp_path / "tiny").symlink_to(f"tiny{ESCAPES}")
     (tmp_path / f"text{ESCAPES}.txt").write_text(STORY + ESCAPES)
@@ -157,32 +158,32 @@ def test_what_commands_a_terminal_is_shown_and_not_sent(words, status, tmp_path)
     (tmp_path / "odd.jsonl").write_text(
         "".join(json.dumps({ESCAPES: STORY}) + "\n" for _ in range(4))
     )
-    ended, said, err = run(*words)
+    ended, stdout, err = run(*arguments)
     assert (ended, "Traceback" in err) == (status, False), err
-    assert [mark for mark in UNSENT if mark in said + err] == []
+    assert [mark for mark in UNSENT if mark in stdout + err] == []
     if status:
         assert "[red]" in err
-    if "--json" in words:
-        json.loads(said)
+    if "--json" in arguments:
+        json.loads(stdout)
 
 
-@pytest.mark.parametrize("words", [("--help",), ("scan", "--help")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("--help",), ("scan", "--help")], ids=" ".join)
 @pytest.mark.parametrize("terminal", [False, True])
-def test_what_a_plug_in_says_of_itself_commands_no_terminal(words, terminal, monkeypatch):
+def test_what_a_plug_in_says_of_itself_commands_no_terminal(arguments, terminal, monkeypatch):
     monkeypatch.setattr("headscan.cli.verbs", lambda: {"scan": f"about {ESCAPES} [/] it"})
-    _, said, err = run(*words, out=Terminal() if terminal else None)
-    assert [mark for mark in ("\x1b]", *UNSENT[1:]) if mark in said + err] == []
-    assert "[/] it" in said
+    _, stdout, err = run(*arguments, out=Terminal() if terminal else None)
+    assert [mark for mark in ("\x1b]", *UNSENT[1:]) if mark in stdout + err] == []
+    assert "[/] it" in stdout
 
 
 def test_odd_folders_hold_results_as_others_do(tmp_path):
     for folder in ("-x [red] émigré", "x" * 200):
-        status, said, err = run(
+        status, stdout, err = run(
             "scan", *TINY, "--text", "text.txt", "--context", "16", f"--out=./{folder}"
         )
         assert status == 0, err
         assert (tmp_path / folder / "report.html").is_file()
-    assert f"{'x' * 200}/report.html" in said
+    assert f"{'x' * 200}/report.html" in stdout
 
 
 def test_a_terminal_of_ascii_shows_what_it_can():
@@ -210,14 +211,14 @@ def test_a_missing_text_is_told_before_the_libraries_are_imported():
 
 def test_an_edited_result_has_a_page():
     lens = headscan.Lens(gpt2(vocab_size=256), headscan.model.ByteTokenizer(), name="hen")
-    whole = headscan.scan(lens, STORY, context=16, batch=2)
+    result = headscan.scan(lens, STORY, context=16, batch=2)
     edits = {
-        "sites": whole.sites[:1],
+        "sites": result.sites[:1],
         "findings": [],
-        "models": whole.models[:0],
+        "models": result.models[:0],
         "arrays": {},
         "probes": [],
         "pictures": {},
     }
     for name, value in edits.items():
-        assert "<html" in replace(whole, **{name: value}).page(), name
+        assert "<html" in replace(result, **{name: value}).page(), name

@@ -32,12 +32,12 @@ TEXT = ("--text", "stories", "--max-tokens", "256")
 def model(at: Path, file: str, content: str | bytes | Callable[[dict], object]) -> list[str]:
     """A scan of a copy of the specimen in which one file is another."""
     shutil.copytree(specimen_path("gpt-vanilla"), at / "model")
-    place = at / "model" / file
+    path = at / "model" / file
     if callable(content):
-        made = json.loads(place.read_text())
-        content(made)
-        content = json.dumps(made)
-    place.write_bytes(content if isinstance(content, bytes) else content.encode())
+        document = json.loads(path.read_text())
+        content(document)
+        content = json.dumps(document)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     if file.endswith("index.json"):
         (at / "model" / "model.safetensors").unlink()
     return ["scan", str(at / "model"), *TEXT]
@@ -85,20 +85,20 @@ def offsets(at: Path) -> list[str]:
 
 
 def beyond(at: Path) -> list[str]:
-    """The same, whose lists begin behind the numbers: pyarrow would abort."""
-    words = arrow(at, pa.table({"x": [[0.5] * 8] * 4}))
+    """Write the same with lists that begin behind the numbers: pyarrow would abort."""
+    arguments = arrow(at, pa.table({"x": [[0.5] * 8] * 4}))
     right, wrong = (
         np.arange(first, first + 33, 8, dtype=np.int32).tobytes() for first in (0, 8000)
     )
     (at / "a.arrow").write_bytes((at / "a.arrow").read_bytes().replace(right, wrong))
-    return words
+    return arguments
 
 
 def unreadable(at: Path) -> list[str]:
     """A column whose name is no UTF-8."""
-    words = arrow(at, pa.table({"abcdefgh": [[0.5] * 8] * 4}))
+    arguments = arrow(at, pa.table({"abcdefgh": [[0.5] * 8] * 4}))
     (at / "a.arrow").write_bytes((at / "a.arrow").read_bytes().replace(b"abcdefgh", b"\x80bcdefgh"))
-    return words
+    return arguments
 
 
 def arrow(at: Path, table: pa.Table) -> list[str]:
@@ -111,7 +111,7 @@ def arrow(at: Path, table: pa.Table) -> list[str]:
 
 
 class Torn:
-    """What torch rebuilds of arguments that are none."""
+    """An object that torch cannot rebuild from its arguments."""
 
     def __reduce__(self) -> tuple[object, tuple[int, ...]]:
         return torch._utils._rebuild_tensor_v2, (1, 2, 3)
@@ -125,11 +125,11 @@ def torn(at: Path) -> list[str]:
 def pipe(name: str) -> Callable[[Path], list[str]]:
     """States in a pipe, which nobody writes into."""
 
-    def made(at: Path) -> list[str]:
+    def make(at: Path) -> list[str]:
         os.mkfifo(at / name)
         return ["scan", str(at / name)]
 
-    return made
+    return make
 
 
 def npy(header: str) -> bytes:
@@ -139,7 +139,7 @@ def npy(header: str) -> bytes:
 def result(change: Callable[[dict], object]) -> Callable[[Path], list[str]]:
     """Figures of a saved result that was changed."""
 
-    def made(at: Path) -> list[str]:
+    def make(at: Path) -> list[str]:
         folder = at / "saved"
         protocol = {
             "verb": "scan",
@@ -162,7 +162,7 @@ def result(change: Callable[[dict], object]) -> Callable[[Path], list[str]]:
         (folder / "result.json").write_text(json.dumps(document))
         return ["figures", str(folder), str(at / "drawn")]
 
-    return made
+    return make
 
 
 def twice(at: Path) -> list[str]:
@@ -178,38 +178,38 @@ def dataset(at: Path, state: str = '{"_data_files": [{}]}') -> list[str]:
     return ["scan", str(at / "data")]
 
 
-def blank(*words: str) -> Callable[[Path], list[str]]:
-    def made(at: Path) -> list[str]:
+def blank(*args: str) -> Callable[[Path], list[str]]:
+    def make(at: Path) -> list[str]:
         (at / "white.txt").write_text(" \n" * 3000)
-        return [*words, str(at / "white.txt")]
+        return [*args, str(at / "white.txt")]
 
-    return made
+    return make
 
 
 def lock(kind: Callable[[Path], object]) -> Callable[[Path], list[str]]:
-    def made(at: Path) -> list[str]:
+    def make(at: Path) -> list[str]:
         (at / "out").mkdir()
         kind(at / "out" / ".lock")
         return ["scan", "gpt-vanilla", *TEXT]
 
-    return made
+    return make
 
 
 def identity(content: str) -> Callable[[Path], list[str]]:
-    def made(at: Path) -> list[str]:
+    def make(at: Path) -> list[str]:
         (at / "out" / ".resume").mkdir(parents=True)
         (at / "out" / ".resume" / "identity.json").write_text(content)
         return ["scan", "gpt-vanilla", *TEXT, "--resume"]
 
-    return made
+    return make
 
 
-def option(*words: str) -> Callable[[Path], list[str]]:
-    return lambda at: ["scan", "gpt-vanilla", *TEXT, *words]
+def option(*args: str) -> Callable[[Path], list[str]]:
+    return lambda at: ["scan", "gpt-vanilla", *TEXT, *args]
 
 
-def verb(*words: str) -> Callable[[Path], list[str]]:
-    return lambda at: list(words)
+def verb(*args: str) -> Callable[[Path], list[str]]:
+    return lambda at: list(args)
 
 
 NUMBERS = np.zeros(300)
@@ -384,16 +384,18 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_one_sentence_and_exit_2(case, tmp_path):
     make, sentence = REFUSED[case]
-    words = make(tmp_path)
-    before = set((tmp_path / "out").rglob("*"))
-    said = headscan(*words, *(["--out", str(tmp_path / "out")] if words[0] != "figures" else []))
-    last = said.stderr.strip().splitlines()[-1]
-    assert (said.status, "Traceback" in said.output) == (2, False), said.output[-2000:]
+    arguments = make(tmp_path)
+    files_before = set((tmp_path / "out").rglob("*"))
+    ended = headscan(
+        *arguments, *(["--out", str(tmp_path / "out")] if arguments[0] != "figures" else [])
+    )
+    last = ended.stderr.strip().splitlines()[-1]
+    assert (ended.status, "Traceback" in ended.output) == (2, False), ended.output[-2000:]
     assert last.startswith("headscan: ")
     assert sentence in last
     assert not (tmp_path / "victim").exists()  # no link was followed
     # nothing is left behind
-    assert set((tmp_path / "out").rglob("*")) <= before | {tmp_path / "out" / ".lock"}
+    assert set((tmp_path / "out").rglob("*")) <= files_before | {tmp_path / "out" / ".lock"}
 
 
 @pytest.mark.parametrize("kind", ["zstd", "lz4", "stream", "dictionary", "text.zst"])
@@ -403,13 +405,13 @@ def test_a_file_that_unpacks_to_more_than_there_is_room_for_is_refused_before_it
     """Half of the memory that is free is the room; --memory makes it less, where a verb has it."""
     monkeypatch.setattr("headscan.run.memory.memory", lambda: (1 << 40, 1 << 22))
     path = tmp_path / "a.feather"
-    words = ["scan"]
+    arguments = ["scan"]
     table = pa.table(
         {"x": zeros(1 << 17, 8), "kind": pa.array(["a", "b"] * (1 << 16)).dictionary_encode()}
     )
     if kind == "text.zst":
         path = tmp_path / "a.txt.zst"
-        words = ["ntp", "--order", "1", "--tokenizer", "bytes", "--memory", "1MiB"]
+        arguments = ["ntp", "--order", "1", "--tokenizer", "bytes", "--memory", "1MiB"]
         monkeypatch.setattr("headscan.run.memory.memory", lambda: (1 << 40, 1 << 40))
         packer = zstandard.ZstdCompressor(
             compression_params=zstandard.ZstdCompressionParameters(window_log=28)
@@ -431,15 +433,15 @@ def test_a_file_that_unpacks_to_more_than_there_is_room_for_is_refused_before_it
         feather.write_feather(table, path, compression=kind, chunksize=1 << 12)
     monkeypatch.setattr(pa.ipc, "open_file", None)
     monkeypatch.setattr(pa.ipc, "open_stream", None)
-    before = pa.total_allocated_bytes()
-    said = headscan(*words, str(path), "--out", str(tmp_path / "out"))
+    bytes_before = pa.total_allocated_bytes()
+    ended = headscan(*arguments, str(path), "--out", str(tmp_path / "out"))
     sentence = (
         "takes more than 134,217,728 bytes to unpack"
         if kind == "text.zst"
         else "unpacks to more than 2,097,152 bytes"
     )
-    assert (said.status, sentence in said.stderr) == (2, True), said.output
-    assert pa.total_allocated_bytes() - before < 1 << 20
+    assert (ended.status, sentence in ended.stderr) == (2, True), ended.output
+    assert pa.total_allocated_bytes() - bytes_before < 1 << 20
 
 
 def zeros(rows: int, width: int) -> pa.Array:
@@ -449,42 +451,42 @@ def zeros(rows: int, width: int) -> pa.Array:
 def test_a_large_packed_array_is_unpacked_as_it_is_read(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).standard_normal((3000, 8)).astype(np.float32)
     np.savez_compressed(tmp_path / "a.npz", x=rows, token_ids=np.arange(3000))
-    held = read_states(str(tmp_path / "a.npz"))
+    in_memory = read_states(str(tmp_path / "a.npz"))
     monkeypatch.setattr("headscan.states.formats.arrays.HELD", 1 << 10)
     monkeypatch.setattr(zipfile.ZipFile, "read", None)
     read = read_states(str(tmp_path / "a.npz"))
     for first, last in ((0, 1000), (2000, 3000), (500, 1500)):  # back, too
         assert np.array_equal(read.sites["x"].read(first, last).numpy(), rows[first:last])
         assert read.ids.read(first, last).flatten().tolist() == [*range(first, last)]
-    assert read.identity(3000) == held.identity(3000)
+    assert read.identity(3000) == in_memory.identity(3000)
 
 
 def test_rows_that_a_table_keeps_once_are_not_all_unpacked_at_once(tmp_path):
     # 128 MiB in a few KB
     pq.write_table(pa.table({"x": zeros(1 << 18, 128)}), tmp_path / "a.parquet")
-    before = pa.total_allocated_bytes()
+    bytes_before = pa.total_allocated_bytes()
     read_states(str(tmp_path / "a.parquet")).sites["x"].read(0, 1)
-    assert pa.total_allocated_bytes() - before < 1 << 26
+    assert pa.total_allocated_bytes() - bytes_before < 1 << 26
 
 
 @pytest.mark.parametrize(
-    ("closed", "words", "ended"),
+    ("closed", "arguments", "ended"),
     [
         (0, ("scan", "gpt-vanilla", "--text", "-"), (2, "headscan: The text - is empty.")),
         (2, ("figures", "nowhere", "nowhere"), (2, "")),
         (None, ("scan", "gpt-vanilla", *TEXT, "--out", ""), (2, "headscan: --out is empty.")),
     ],
 )
-def test_a_closed_stream_and_an_empty_folder_cost_a_sentence(closed, words, ended, tmp_path):
+def test_a_closed_stream_and_an_empty_folder_cost_a_sentence(closed, arguments, ended, tmp_path):
     def work() -> None:
         os.chdir(tmp_path)
         if closed is not None:  # Python begins with None in its place then
             os.close(closed)
             setattr(sys, {0: "stdin", 2: "stderr"}[closed], None)
-        typed(*words)
+        typed(*arguments)
 
-    said = tmp_path / "said"
-    assert (status_of(fork(work, said)), said.read_text().strip()) == ended
+    printed = tmp_path / "said"
+    assert (status_of(fork(work, printed)), printed.read_text().strip()) == ended
     assert not list(tmp_path.glob("*.json"))
 
 
@@ -500,5 +502,5 @@ def test_what_the_machine_refuses_is_its_own_sentence_and_exit_74(tmp_path):
         "headscan: No space left on device.",
     )
     (tmp_path / "folder" / "result.json").mkdir(parents=True)
-    said = headscan("scan", "gpt-vanilla", *TEXT, "--out", str(tmp_path / "folder"))
-    assert (said.status, "Is a directory" in said.stderr) == (74, True)
+    process = headscan("scan", "gpt-vanilla", *TEXT, "--out", str(tmp_path / "folder"))
+    assert (process.status, "Is a directory" in process.stderr) == (74, True)

@@ -1,4 +1,6 @@
-"""The command as a new user would try it: right, wrong, interrupted, resumed, and under torchrun."""
+"""The command as a new user would try it: right, wrong, interrupted, resumed, and under
+torchrun.
+"""
 
 import io
 import json
@@ -49,13 +51,13 @@ def text(tmp_path) -> Path:
     return path
 
 
-def run(*words: str, status: int = 0, program: tuple[str, ...] = ("scan",)) -> SimpleNamespace:
+def run(*args: str, status: int = 0, program: tuple[str, ...] = ("scan",)) -> SimpleNamespace:
     """The command in this process: a process of its own takes seconds to start, and is taken where
     it matters.
     """
     out = io.StringIO()
     err = io.StringIO()
-    argv = ["headscan", *program, *words]
+    argv = ["headscan", *program, *args]
     with mock.patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
         try:
             main()
@@ -81,7 +83,7 @@ def test_a_table_a_page_and_files(model, text, tmp_path, monkeypatch):
 
 
 def test_json_alone_on_standard_output(model, text, tmp_path):
-    words = (
+    arguments = (
         model,
         "--tokenizer",
         "bytes",
@@ -92,27 +94,27 @@ def test_json_alone_on_standard_output(model, text, tmp_path):
         "--out",
         str(tmp_path / "o"),
     )
-    done = run(*words, "--json")
+    done = run(*arguments, "--json")
     document = json.loads(done.stdout)
     assert document == json.loads((tmp_path / "o" / "result.json").read_text())
     assert document["protocol"]["command"].startswith("headscan scan")
 
 
 def test_standard_input_is_a_text(model, text, tmp_path, monkeypatch):
-    words = (model, "--tokenizer", "bytes", "--context", "32", "--json")
+    arguments = (model, "--tokenizer", "bytes", "--context", "32", "--json")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
-    piped = run(*words, "--null", "--text", "-", "--out", str(tmp_path / "o"))
-    from_file = run(*words, "--text", str(text), "--out", str(tmp_path / "p"))
+    piped = run(*arguments, "--null", "--text", "-", "--out", str(tmp_path / "o"))
+    from_file = run(*arguments, "--text", str(text), "--out", str(tmp_path / "p"))
     mine = json.loads(piped.stdout)
-    theirs = json.loads(from_file.stdout)
-    assert mine["protocol"]["text"]["sha256"] == theirs["protocol"]["text"]["sha256"]
+    document = json.loads(from_file.stdout)
+    assert mine["protocol"]["text"]["sha256"] == document["protocol"]["text"]["sha256"]
     assert [e["average_cosine"] for e in mine["sites"]] == [
-        e["average_cosine"] for e in theirs["sites"]
+        e["average_cosine"] for e in document["sites"]
     ]
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"--text": "/no/such/file.txt"}, "/no/such/file.txt"),
         ({"--sites": "blok.*"}, "block.0"),
@@ -128,7 +130,7 @@ def test_standard_input_is_a_text(model, text, tmp_path, monkeypatch):
         ({"--tokenizer": "/no/tokenizer"}, "/no/tokenizer"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_2(model, text, tmp_path, change, words):
+def test_bad_input_is_one_sentence_and_exit_2(model, text, tmp_path, change, message):
     options = {
         "MODEL": model,
         "--tokenizer": "bytes",
@@ -142,7 +144,7 @@ def test_bad_input_is_one_sentence_and_exit_2(model, text, tmp_path, change, wor
         command += [name] if value is None else [name, value]
     done = run(*command, status=2)
     assert done.stdout == ""
-    assert words in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert not (tmp_path / "o" / "result.json").exists()
@@ -171,15 +173,15 @@ def test_every_option_is_documented(monkeypatch):
         assert option in shown
 
 
-def stopped(words: list[str], sign: signal.Signals) -> None:
+def stopped(arguments: list[str], sign: signal.Signals) -> None:
     """`headscan`, but that it stores its state at every chance, and is sent a signal when it has
     stored it three times.
     """
     write = Parts.write
     times = []
 
-    def written(*given, **named):
-        write(*given, **named)
+    def written(*args, **named):
+        write(*args, **named)
         times.append(1)
         if len(times) == 3:
             os.kill(os.getpid(), sign)
@@ -187,14 +189,14 @@ def stopped(words: list[str], sign: signal.Signals) -> None:
     Parts.FIRST = 0
     Parts.SHARE = 1e9
     Parts.write = written
-    typed(*words)
+    typed(*arguments)
 
 
 def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
     """Politely, and by Ctrl-C: each time it goes on, and what comes out in the end is that of a
     scan left in peace.
     """
-    words = [
+    arguments = [
         "scan",
         model,
         "--tokenizer",
@@ -209,26 +211,26 @@ def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
     ]
     folder = tmp_path / "o"
     resume = []
-    said = tmp_path / "said.txt"
+    printed = tmp_path / "said.txt"
     stored = folder / ".resume" / "parts.0.json"
-    before = b""
+    content = b""
     for sign in (signal.SIGTERM, signal.SIGINT):
-        process = fork(partial(stopped, [*words, "--out", str(folder), *resume], sign), said)
-        assert status_of(process) == 130, said.read_text()
-        assert stored.read_bytes() != before
-        before = stored.read_bytes()
-        errors = said.read_text()
+        process = fork(partial(stopped, [*arguments, "--out", str(folder), *resume], sign), printed)
+        assert status_of(process) == 130, printed.read_text()
+        assert stored.read_bytes() != content
+        content = stored.read_bytes()
+        errors = printed.read_text()
         assert "interrupted" in errors
         assert "--resume" in errors
         assert "Traceback" not in errors
         assert not (folder / "result.json").exists()
         resume = ["--resume"]
-    resumed = json.loads(run(*words[1:], "--out", str(folder), "--resume").stdout)
-    whole = json.loads(run(*words[1:], "--out", str(tmp_path / "w")).stdout)
-    assert resumed["sites"] == whole["sites"]
+    resumed = json.loads(run(*arguments[1:], "--out", str(folder), "--resume").stdout)
+    uninterrupted = json.loads(run(*arguments[1:], "--out", str(tmp_path / "w")).stdout)
+    assert resumed["sites"] == uninterrupted["sites"]
 
 
-def launched(words: list[str], text: str, printed: Path) -> None:
+def launched(arguments: list[str], text: str, printed: Path) -> None:
     """`torchrun --standalone --nproc-per-node 2 -m headscan WORDS` by torchrun's own agent, its
     processes forks of this one.
     """
@@ -244,7 +246,7 @@ def launched(words: list[str], text: str, printed: Path) -> None:
         os.dup2(shared, 0)
         sys.stdin = open(0)  # noqa: SIM115 - it is open for as long as the process lives
         with pytest.raises(SystemExit) as leaving:
-            typed(*words)
+            typed(*arguments)
         sys.stdout.flush()
         assert exit_status(leaving.value) == 0
 
@@ -259,28 +261,31 @@ def launched(words: list[str], text: str, printed: Path) -> None:
 
 
 def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
-    words = [model, "--tokenizer", "bytes", "--context", "32", "--batch", "3", "--json"]
-    single = json.loads(run(*words, "--text", str(text), "--out", str(tmp_path / "one")).stdout)
+    arguments = [model, "--tokenizer", "bytes", "--context", "32", "--batch", "3", "--json"]
+    single = json.loads(run(*arguments, "--text", str(text), "--out", str(tmp_path / "one")).stdout)
     printed = tmp_path / "printed.json"
-    said = tmp_path / "said.txt"
-    words = ["scan", *words, "--text", "-", "--out", str(tmp_path / "two")]
-    assert status_of(fork(partial(launched, words, text.read_text(), printed), said)) == 0, (
-        said.read_text()
+    errors = tmp_path / "said.txt"
+    arguments = ["scan", *arguments, "--text", "-", "--out", str(tmp_path / "two")]
+    assert status_of(fork(partial(launched, arguments, text.read_text(), printed), errors)) == 0, (
+        errors.read_text()
     )
     double = json.loads(printed.read_text())
     assert double["protocol"]["processes"] == 2
-    for one, two in zip(single["sites"], double["sites"], strict=True):
-        for name, value in one.items():
+    for single_row, two in zip(single["sites"], double["sites"], strict=True):
+        for name, value in single_row.items():
             if name.startswith(
                 "singular_values"
             ):  # as energies: the root of a rounding of zero is 1e-8, not 1e-16
-                energies = [[one**2 for one in each] for each in (two[name], value)]
+                energies = [
+                    [singular_value**2 for singular_value in values]
+                    for values in (two[name], value)
+                ]
                 assert energies[0] == pytest.approx(energies[1], rel=0, abs=1e-14 * energies[1][0])
             else:
                 numbers = value if isinstance(value, list) else [value]
-                near = all(isinstance(one, int | float) for one in numbers)
+                numeric = all(isinstance(number, int | float) for number in numbers)
                 assert two[name] == (
-                    pytest.approx(value, rel=1e-12, abs=1e-12) if near else value
+                    pytest.approx(value, rel=1e-12, abs=1e-12) if numeric else value
                 ), name
     assert single["pictures"] == double["pictures"]
 

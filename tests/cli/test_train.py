@@ -29,13 +29,13 @@ def _story(tmp_path):
     return path
 
 
-def _run(*words):
-    return cli(*map(str, words))
+def _run(*args):
+    return cli(*map(str, args))
 
 
 def test_trains_recovers_and_prints_json_alone(tmp_path):
     out = tmp_path / "out"
-    found = _run(
+    ended = _run(
         "train",
         "gpt",
         "--text",
@@ -47,15 +47,15 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
         "cwt:temperature=2",
         *TINY,
     )
-    assert found.status == 0, found.output
-    document = json.loads(found.stdout)
+    assert ended.status == 0, ended.output
+    document = json.loads(ended.stdout)
     assert document == json.loads((out / "result.json").read_text())
     assert document["kind"] == "train"
     assert document["steps"] == 4
     assert document["objective"]["parameters"]["temperature"] == 2
     assert (out / "report.html").exists()
-    more = [*TINY[2:], "--objective", "cwt:temperature=2", "--steps", "6", "--resume"]
-    again = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, *more)
+    options = [*TINY[2:], "--objective", "cwt:temperature=2", "--steps", "6", "--resume"]
+    again = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, *options)
     assert again.status == 0, again.output
     assert json.loads((out / "result.json").read_text())["steps"] == 6
     recovered = _run(
@@ -93,7 +93,7 @@ def test_evaluation_sets_are_no_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["train", "gpt", "--objective", "magic"], "There is no objective 'magic'"),
         (["train", "gru"], "There is no recipe 'gru'"),
@@ -109,17 +109,17 @@ def test_evaluation_sets_are_no_text(tmp_path):
         (["evaluate", "gpt-vanilla", "--tasks", "magic"], "There is no task 'magic'"),
     ],
 )
-def test_bad_input(words, said, tmp_path, capfd):
-    found = _run(*words, "--text", _story(tmp_path), "--out", tmp_path / "o")
-    assert found.status == 2
-    assert said in found.stderr
+def test_bad_input(arguments, message, tmp_path):
+    ended = _run(*arguments, "--text", _story(tmp_path), "--out", tmp_path / "o")
+    assert ended.status == 2
+    assert message in ended.stderr
 
 
 def test_what_belongs_to_another_verb_is_no_option(tmp_path):
     for verb, option in (("train", "--model"), ("evaluate", "--objective"), ("recover", "--tasks")):
-        found = _run(verb, "x", "--text", _story(tmp_path), option, "y")
-        assert found.status == 2
-        assert "Unknown option" in found.stderr
+        ended = _run(verb, "x", "--text", _story(tmp_path), option, "y")
+        assert ended.status == 2
+        assert "Unknown option" in ended.stderr
 
 
 def test_two_processes_train_the_model_of_one(tmp_path):
@@ -146,16 +146,16 @@ def test_two_processes_train_the_model_of_one(tmp_path):
         AcceleratorState._reset_state(reset_partial_state=True)
         headscan.train("gpt", str(text), out=tmp_path / "two", batch=4, **options)
 
-    said = tmp_path / "said"
-    assert together(job, 2, said) == [0, 0], [
+    printed = tmp_path / "said"
+    assert together(job, 2, printed) == [0, 0], [
         (tmp_path / f"said.{rank}").read_text()[-2000:] for rank in (0, 1)
     ]
-    one, two = (
+    single, two = (
         json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two")
     )
     assert two["protocol"]["processes"] == 2
-    assert two["tokens"] == one["tokens"]
-    for first, second in zip(one["curve"], two["curve"], strict=True):
+    assert two["tokens"] == single["tokens"]
+    for first, second in zip(single["curve"], two["curve"], strict=True):
         for key in ("loss", "floor_corrected_loss", "in_batch_accuracy"):
             assert second[key] == pytest.approx(first[key], abs=1e-4)
     a, b = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two"))

@@ -1,4 +1,6 @@
-"""The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said of them."""
+"""The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said
+of them.
+"""
 
 import json
 
@@ -33,9 +35,9 @@ def same(tmp_path_factory):
 
 def test_a_model_is_as_like_itself_as_can_be(same):
     result, _ = same
-    own = [cell for cell in result.cells if cell.site_a == cell.site_b]
-    assert len(own) == 6 * 5
-    for cell in own:
+    same_site_cells = [cell for cell in result.cells if cell.site_a == cell.site_b]
+    assert len(same_site_cells) == 6 * 5
+    for cell in same_site_cells:
         assert cell.value == pytest.approx(1.0, abs=1e-9), cell
         assert cell.p == 0.05
     assert "SAME" in {finding.name for finding in result.findings}
@@ -62,14 +64,16 @@ def _printed(result):
 
 
 def test_cells_are_those_of_the_states_themselves():
-    one = tiny(0)
+    first = tiny(0)
     two = tiny(1, width=12)
     text = "The quick brown fox jumps over the lazy dog, and then it sleeps. " * 12
-    result = headscan.compare([one, two], text, context=16, sites="block.1", draws=19, skip_first=2)
+    result = headscan.compare(
+        [first, two], text, context=16, sites="block.1", draws=19, skip_first=2
+    )
     windows = np.stack([window.ids for window in Windows(text, ByteTokenizer(), 16)])
     x, y = (
         lens.run(windows, sites="block.1")["block.1"][:, 2:].flatten(0, 1).double().numpy()
-        for lens in (one, two)
+        for lens in (first, two)
     )
     assert result.tokens == len(x)
     for name in ("cka", "procrustes", "svcca", "linear"):
@@ -79,23 +83,23 @@ def test_cells_are_those_of_the_states_themselves():
 
 
 def test_tokens_of_two_tokenizers_are_matched_by_where_they_end():
-    words = load_tokenizer("gpt-vanilla")
+    tokenizer = load_tokenizer("gpt-vanilla")
     text = [
         "Once upon a time there was a tiny cat.",
         "The cat säng – and it was happy. " * 6,
         "A dog came.",
     ]
-    one = tiny(0, vocabulary=4096, tokenizer=words, name="words")
+    first = tiny(0, vocabulary=4096, tokenizer=tokenizer, name="words")
     two = tiny(1, name="bytes")
     result = headscan.compare(
-        [one, two], text, context=8, sites="embedding", draws=19, skip_first=0
+        [first, two], text, context=8, sites="embedding", draws=19, skip_first=0
     )
     ends = set()
     for number, document in enumerate(text):
-        found = words(document, add_special_tokens=False, return_offsets_mapping=True)[
+        offsets = tokenizer(document, add_special_tokens=False, return_offsets_mapping=True)[
             "offset_mapping"
         ]
-        ends |= {(number, end) for _, end in found}
+        ends |= {(number, end) for _, end in offsets}
     by_model = {row.model: row for row in result.alignment}
     assert by_model["words"].compared == by_model["bytes"].compared == result.tokens
     # Windows that are not full are dropped at the end, the joints between documents end nowhere.
@@ -150,10 +154,10 @@ def test_readers_of_different_pace_meet_at_every_common_token():
         common = set.intersection(*({int(k) for p in parts for k in p.keys} for parts in streams))
         met = list(aligned([iter(parts) for parts in streams]))
         for parts in met:
-            assert all(torch.equal(parts[0].states[0], other.states[0]) for other in parts[1:])
+            assert all(torch.equal(parts[0].states[0], part.states[0]) for part in parts[1:])
         assert [int(k) for parts in met for k in parts[0].states[0][:, 0]] == sorted(common)
-        each = [set(parts[0].windows.tolist()) for parts in met]
-        assert sum(map(len, each)) == len(set().union(*each)), (
+        window_sets = [set(parts[0].windows.tolist()) for parts in met]
+        assert sum(map(len, window_sets)) == len(set().union(*window_sets)), (
             "no window of the first comes in two parts"
         )
 
@@ -172,18 +176,19 @@ def test_models_that_read_one_after_another_give_the_same_numbers(monkeypatch):
 
 def test_a_sample_permuted_is_the_permuted_sample():
     measures = {
-        name: found() for name, found in headscan.comparison.covariance.SIMILARITIES.items()
+        name: similarity()
+        for name, similarity in headscan.comparison.covariance.SIMILARITIES.items()
     }
     rows = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     moved = Prepared.of([rows], measures).permuted(order)
     fresh = Prepared.of([rows[order]], measures)
-    other = Prepared.of(
+    permuted = Prepared.of(
         [rows + torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1))], measures
     )
-    wanted = alike(other, fresh, measures)
-    for name, found in alike(other, moved, measures).items():
-        assert float(found) == pytest.approx(float(wanted[name]), abs=1e-6), name
+    expected = alike(permuted, fresh, measures)
+    for name, actual in alike(permuted, moved, measures).items():
+        assert float(actual) == pytest.approx(float(expected[name]), abs=1e-6), name
     pair = CrossCovariance.of_rows(moved.coordinates, fresh.coordinates)
     assert float(measures["procrustes"].value(pair)) == pytest.approx(1.0, abs=1e-6)
 
@@ -235,8 +240,8 @@ def test_a_text_of_few_windows_is_not_tested(windows, code):
         "max_tokens": 16 * windows,
     }
     codes = {
-        found.name
-        for found in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings
+        finding.name
+        for finding in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings
     }
     assert {"SAME", code} <= codes
     assert "WITHIN-NULL" not in codes
@@ -260,9 +265,9 @@ def test_columns_are_the_same_only_where_their_neighbours_agree():
     agreement = moved.cell("mutual_knn", "vectors").value
     assert moved.cell("cka", "vectors").value == pytest.approx(1.0, abs=1e-6)
     assert agreement < 0.7
-    found = {finding.name: finding for finding in moved.findings}
-    assert "SAME" not in found
-    changed = found["NEIGHBOURS-DIFFER"]
+    findings = {finding.name: finding for finding in moved.findings}
+    assert "SAME" not in findings
+    changed = findings["NEIGHBOURS-DIFFER"]
     assert (changed.code, changed.level, changed.value) == ("HS128", "notice", agreement)
     share = f"{100 * (1 - agreement):.0f} %"
     assert (
@@ -274,6 +279,6 @@ def test_columns_are_the_same_only_where_their_neighbours_agree():
 def test_columns_whose_neighbours_were_not_compared_are_not_called_the_same():
     old, turned = _columns()
     result = headscan.compare([{"vectors": old}, {"vectors": turned + 2}], measures="cka")
-    found = {finding.name: finding for finding in result.findings}
-    assert "SAME" not in found
-    assert "Their neighbours were not compared" in found["CLOSENESS"].sentence
+    findings = {finding.name: finding for finding in result.findings}
+    assert "SAME" not in findings
+    assert "Their neighbours were not compared" in findings["CLOSENESS"].sentence

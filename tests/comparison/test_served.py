@@ -37,15 +37,15 @@ def test_a_model_is_held_against_itself_in_8_and_in_4_bits(tmp_path):
         eos_token_id=2,
     )
     LlamaForCausalLM(config).save_pretrained(tmp_path / "small")
-    found = {}
+    cosines = {}
     for bits in ("8bit", "4bit"):
         result = headscan.compare(str(tmp_path / "small"), TEXT, against=bits, **OPTIONS)
         cell = result.cell("cka", "block.1")
         assert (cell.model_a, cell.model_b) == ("small", f"small ({bits})")
         # embeddings are not rounded
         assert result.cell("cka", "embedding").value == pytest.approx(1, abs=1e-4)
-        found[bits] = cell.value
-    assert 0.8 < found["4bit"] < found["8bit"] - 1e-4 < 1
+        cosines[bits] = cell.value
+    assert 0.8 < cosines["4bit"] < cosines["8bit"] - 1e-4 < 1
     with pytest.raises(headscan.BadInput, match="--dtype 8bit rounds all"):
         headscan.compare(str(tmp_path / "small"), TEXT, against="8bit", dtype="8bit", **OPTIONS)
 
@@ -65,7 +65,7 @@ def test_before_and_after_training_are_two_folders_and_what_moved_is_seen(tmp_pa
     model.save_pretrained(tmp_path / "after")
     models = [str(tmp_path / "before"), str(tmp_path / "after")]
     result = headscan.compare(models, TEXT, **OPTIONS)
-    assert [one.name for one in result.models] == ["before", "after"]
+    assert [model.name for model in result.models] == ["before", "after"]
     for untouched in ("embedding", "block.0"):
         assert result.cell("cka", untouched).value == pytest.approx(1, abs=1e-9)
     assert result.cell("cka", "block.1").value < 0.99
@@ -78,7 +78,7 @@ def test_revisions_of_one_id_are_checkpoints(tmp_path, monkeypatch):
     )
     cached(model, tmp_path, "someone/tiny", "step1", "step2", monkeypatch=monkeypatch)
     result = headscan.compare(["someone/tiny@step1", "someone/tiny@step2"], TEXT, **OPTIONS)
-    assert [one.name for one in result.models] == ["someone/tiny@step1", "someone/tiny@step2"]
+    assert [model.name for model in result.models] == ["someone/tiny@step1", "someone/tiny@step2"]
     # both hold the same weights
     assert result.cell("cka", "block.0").value == pytest.approx(1, abs=1e-9)
     with pytest.raises(headscan.BadInput, match="one model and --against"):
@@ -87,13 +87,13 @@ def test_revisions_of_one_id_are_checkpoints(tmp_path, monkeypatch):
 
 def test_two_versions_of_a_column_of_embeddings(tmp_path):
     rng = np.random.default_rng(0)
-    before = rng.standard_normal((96, 12)).astype(np.float32)
+    earlier = rng.standard_normal((96, 12)).astype(np.float32)
     turn = np.linalg.qr(rng.standard_normal((12, 12)))[0].astype(np.float32)
-    np.save(tmp_path / "before.npy", before)
-    np.save(tmp_path / "after.npy", before @ turn * 3 + 1)
+    np.save(tmp_path / "before.npy", earlier)
+    np.save(tmp_path / "after.npy", earlier @ turn * 3 + 1)
     files = [str(tmp_path / "before.npy"), str(tmp_path / "after.npy")]
     result = headscan.compare(files, draws=19, sample=64, measures="cka,procrustes,mutual_knn")
-    assert [one.name for one in result.models] == ["before.npy", "after.npy"]
+    assert [model.name for model in result.models] == ["before.npy", "after.npy"]
     for name in ("cka", "procrustes"):  # turned, scaled and shifted: the same
         assert result.cell(name, "vectors").value == pytest.approx(1, abs=1e-5)
     # of angles about the origin: a shift is seen

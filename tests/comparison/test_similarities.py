@@ -38,9 +38,9 @@ def test_every_registered_measure_has_a_reference():
 
 def test_sums_of_one_pass_give_what_all_tokens_at_once_do():
     x, y = pair()
-    found = values(x, y)
+    actual = values(x, y)
     for name in NAMES:
-        assert found[name] == pytest.approx(getattr(slow, name)(x, y), abs=1e-9), name
+        assert actual[name] == pytest.approx(getattr(slow, name)(x, y), abs=1e-9), name
 
 
 def test_peers_say_the_same_of_the_same_arrays():
@@ -48,15 +48,15 @@ def test_peers_say_the_same_of_the_same_arrays():
     ckatorch = pytest.importorskip(
         "ckatorch.core", reason="ckatorch is not installed: CKA is NOT held against a peer"
     )
-    theirs = float(ckatorch.cka_base(torch.from_numpy(x), torch.from_numpy(y), unbiased=True))
-    assert values(x, y)["cka"] == pytest.approx(theirs, abs=1e-9)
+    reference = float(ckatorch.cka_base(torch.from_numpy(x), torch.from_numpy(y), unbiased=True))
+    assert values(x, y)["cka"] == pytest.approx(reference, abs=1e-9)
 
 
 def test_float32_rows_give_it_to_six_digits():
-    x, y = (one.astype(np.float32) for one in pair(seed=3))
-    found = values(x, y)
+    x, y = (array.astype(np.float32) for array in pair(seed=3))
+    actual = values(x, y)
     for name in ("cka", "procrustes", "svcca", "linear"):
-        assert found[name] == pytest.approx(
+        assert actual[name] == pytest.approx(
             getattr(slow, name)(x.astype(float), y.astype(float)), abs=2e-6
         ), name
 
@@ -73,17 +73,17 @@ def test_an_array_is_as_like_itself_as_can_be(kind):
 def test_a_rotation_a_scale_and_a_shift_change_nothing():
     x, y = pair()
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((9, 9)))[0]
-    before = values(x, y)
-    after = values(x, 7 * y @ turn + 100)
+    original = values(x, y)
+    moved = values(x, 7 * y @ turn + 100)
     for name in set(NAMES) - {"mutual_knn"}:
-        assert after[name] == pytest.approx(before[name], abs=1e-8), name
-    assert values(x, 7 * y @ turn)["mutual_knn"] == pytest.approx(before["mutual_knn"], abs=1e-9)
+        assert moved[name] == pytest.approx(original[name], abs=1e-8), name
+    assert values(x, 7 * y @ turn)["mutual_knn"] == pytest.approx(original["mutual_knn"], abs=1e-9)
 
 
 def test_directions_of_prediction_are_kept_apart():
     x, _ = pair()
-    found = values(x, x[:, :4])
-    assert found["linear"] == pytest.approx(1.0, abs=1e-9)
+    actual = values(x, x[:, :4])
+    assert actual["linear"] == pytest.approx(1.0, abs=1e-9)
     assert values(x[:, :4], x)["linear"] < 0.99
 
 
@@ -99,18 +99,20 @@ def test_unrelated_arrays_have_no_cka_where_the_one_that_is_not_debiased_has():
 
 def test_moments_of_batches_are_those_of_the_whole():
     x, y = (torch.from_numpy(rows) for rows in pair())
-    whole, parts = (CrossMoments([0, 1], [x[:50].mean(0), y[:50].mean(0)]) for _ in range(2))
-    whole.update([x, y])
+    centres = [x[:50].mean(0), y[:50].mean(0)]
+    at_once = CrossMoments([0, 1], centres)
+    parts = CrossMoments([0, 1], centres)
+    at_once.update([x, y])
     for part in (slice(0, 110), slice(110, None)):
         parts.update([x[part], y[part]])
     for u, v in ((0, 0), (0, 1), (1, 1)):
-        one, two = (float(unbiased_hsic(moments.pair(u, v))) for moments in (parts, whole))
-        assert one == pytest.approx(two, rel=1e-10)
-        assert torch.allclose(parts.covariance(u, v), whole.covariance(u, v))
+        hsic, two = (float(unbiased_hsic(moments.pair(u, v))) for moments in (parts, at_once))
+        assert hsic == pytest.approx(two, rel=1e-10)
+        assert torch.allclose(parts.covariance(u, v), at_once.covariance(u, v))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("source", "message"),
     [
         ([np.ones((20, 3)), np.ones((21, 3))], "different numbers: .* 20, .* 21"),
         ([np.ones((20, 3)), np.full((20, 3), np.nan)], "NaN or infinite values at site"),
@@ -120,10 +122,10 @@ def test_moments_of_batches_are_those_of_the_whole():
         (["gpt-vanilla"], "two at least"),
     ],
 )
-def test_what_cannot_be_compared_is_said(given, said):
-    text = None if said == "--text TEXT" or not isinstance(given[0], str) else "stories"
-    with pytest.raises(BadInput, match=said):
-        compare(given, text)
+def test_what_cannot_be_compared_is_said(source, message):
+    text = None if message == "--text TEXT" or not isinstance(source[0], str) else "stories"
+    with pytest.raises(BadInput, match=message):
+        compare(source, text)
 
 
 def test_constant_arrays_have_no_value_and_no_fault():

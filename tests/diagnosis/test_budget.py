@@ -39,18 +39,21 @@ def evidence(lens):
 
 
 def slowed(monkeypatch, clock, number: int) -> list[int]:
-    """Makes a scan, by its number, take longer than the budget; the tokens that each is asked for."""
+    """Makes a scan, by its number, take longer than the budget; the tokens that each is
+    asked for.
+    """
     scanned = examine._scanned
     calls = []
 
     def slow(lens, settings, progress, tokens, measures):
         calls.append(tokens)
 
-        def told(*words):
-            clock.now += 130 * (len(calls) == number)
-            progress(*words)
+        def report(*args):
+            if len(calls) == number:
+                clock.now += 130
+            progress(*args)
 
-        return scanned(lens, settings, told, tokens, measures)
+        return scanned(lens, settings, report, tokens, measures)
 
     monkeypatch.setattr(examine, "_scanned", slow)
     return calls
@@ -58,9 +61,9 @@ def slowed(monkeypatch, clock, number: int) -> list[int]:
 
 def test_after_a_scan_that_took_the_budget_nothing_else_is_begun(lens, clock, monkeypatch):
     slowed(monkeypatch, clock, 1)
-    found = evidence(lens)
-    assert found.loss is not None
-    assert (found.read, found.bits, found.flow, found.cure, found.nulls) == (
+    findings = evidence(lens)
+    assert findings.loss is not None
+    assert (findings.read, findings.bits, findings.flow, findings.cure, findings.nulls) == (
         None,
         None,
         None,
@@ -68,17 +71,17 @@ def test_after_a_scan_that_took_the_budget_nothing_else_is_begun(lens, clock, mo
         [],
     )
     for part in ("No prompt was", "No bits", "Flow between", "No remedy", "Random weights"):
-        assert any(one.startswith(part) for one in found.skipped), part
+        assert any(note.startswith(part) for note in findings.skipped), part
 
 
 def test_a_scan_of_random_weights_that_takes_too_long_is_stopped(lens, clock, monkeypatch):
     calls = slowed(monkeypatch, clock, 2)
-    found = evidence(lens)
+    findings = evidence(lens)
     assert calls == [1200, 1200]
-    assert found.sites[0]["tokens"] == 1200
-    assert found.nulls == []
-    assert found.read.prompts == 4
-    assert found.skipped == [
+    assert findings.sites[0]["tokens"] == 1200
+    assert findings.nulls == []
+    assert findings.read.prompts == 4
+    assert findings.skipped == [
         "Random weights were not scanned for comparison: there was no time in 2m."
     ]
 
@@ -87,16 +90,16 @@ def test_a_stage_that_runs_out_of_time_is_left_out_whole(lens, clock, monkeypatc
     inverted = []
     read = measurements.invert
 
-    def slow(*given, **named):
+    def slow(*args, **named):
         clock.now += 60
-        inverted.append(read(*given, **named))
+        inverted.append(read(*args, **named))
         return inverted[-1]
 
     monkeypatch.setattr(measurements, "invert", slow)
-    found = evidence(lens)
-    assert found.read is None
+    findings = evidence(lens)
+    assert findings.read is None
     assert 1 <= len(inverted) < 4
-    assert "No prompt was inverted: there was no time in 2m." in found.skipped
+    assert "No prompt was inverted: there was no time in 2m." in findings.skipped
 
 
 def test_the_plan_is_by_work_and_knows_no_clock(lens, clock, monkeypatch):
@@ -105,7 +108,7 @@ def test_the_plan_is_by_work_and_knows_no_clock(lens, clock, monkeypatch):
     monkeypatch.setattr(
         examine,
         "planned",
-        lambda *given, **named: plans.append(planned(*given, **named)) or plans[-1],
+        lambda *args, **named: plans.append(planned(*args, **named)) or plans[-1],
     )
     evidence(lens)
     monkeypatch.setattr(Clock, "perf_counter", lambda self: 50.0)
@@ -119,14 +122,14 @@ def test_a_deadline_stops_what_watches_it(clock):
     until = Deadline.of("2m")
     clock.now += 200
     with pytest.raises(OutOfTime):
-        until.kept(lambda *words: None)("anything", 0, None, "tokens")
-    until.kept(lambda *words: None)("what is done already stays", 9, 9, "tokens")
+        until.kept(lambda *args: None)("anything", 0, None, "tokens")
+    until.kept(lambda *args: None)("what is done already stays", 9, 9, "tokens")
 
 
 def test_an_interrupted_checkup_of_one_model_goes_on_at_its_stage(tmp_path, monkeypatch):
     interrupted = mock.Mock(side_effect=KeyboardInterrupt)
     run = partial(headscan.checkup, "gpt-vanilla-early", "stories", context=32, max_tokens=320)
-    whole = timeless(run().document)
+    uninterrupted = timeless(run().document)
     with monkeypatch.context() as broken:
         broken.setattr(measurements.Measurements, "_cure", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -134,4 +137,4 @@ def test_an_interrupted_checkup_of_one_model_goes_on_at_its_stage(tmp_path, monk
     # what was read and scanned is not read and scanned again
     monkeypatch.setattr(measurements, "invert", interrupted)
     monkeypatch.setattr(examine, "MEASURES", "none")
-    assert timeless(run(out=tmp_path, resume=True).document) == whole
+    assert timeless(run(out=tmp_path, resume=True).document) == uninterrupted

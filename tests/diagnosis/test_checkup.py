@@ -21,12 +21,14 @@ from tests.diagnosis.conftest import TEXT
 
 def test_one_run_answers_four_questions(lens, tmp_path):
     result = headscan.checkup(lens, TEXT * 4, context=16, max_tokens=2400, out=tmp_path)
-    seen = {one.code: one for one in result.examinations[0].observations}
+    observations = {
+        observation.code: observation for observation in result.examinations[0].observations
+    }
     assert {"HS101", "HS102", "HS103", "HS104", "HS201", "HS301", "HS302", "HS303", "HS402"} <= set(
-        seen
+        observations
     )
-    assert seen["HS201"].present  # random weights predict worse than counting does
-    assert seen["HS301"].value == 1.0
+    assert observations["HS201"].present  # random weights predict worse than counting does
+    assert observations["HS301"].value == 1.0
     assert len(result.examinations[0].summary) == 5
     again = headscan.load(tmp_path)
     assert again.document == result.document
@@ -59,7 +61,7 @@ def test_an_encoder_decoder_has_a_page_with_a_line_for_each_tower(tmp_path):
         if line.line.dash == "solid" and line.showlegend
     }
     assert set(solid) == {"t5 encoder", "t5 decoder"}
-    assert all(places == sorted(set(places)) for places in solid.values())
+    assert all(x_values == sorted(set(x_values)) for x_values in solid.values())
 
 
 def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
@@ -82,11 +84,11 @@ def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [({"text": "-"}, "more than once"), ({}, "--text"), ({"text": TEXT, "budget": "1h"}, "budget")],
 )
-def test_bad_input_is_refused(lens, options, said):
-    with pytest.raises(BadInput, match=said):
+def test_bad_input_is_refused(lens, options, message):
+    with pytest.raises(BadInput, match=message):
         headscan.checkup(lens, **options)
 
 
@@ -101,7 +103,7 @@ def test_less_time_reads_less_and_says_so():
 
 def test_as_many_tokens_as_an_alarm_needs_are_planned_wherever_the_budget_has_room(lens):
     seconds = {size: 2 * size * 1e9 / SPEED for size in (1.5, 2, 3, 4, 7, 13)}
-    assert {size: planned("2m", each).tokens for size, each in seconds.items()} == {
+    assert {size: planned("2m", size_seconds).tokens for size, size_seconds in seconds.items()} == {
         1.5: 2048,
         2: 2048,
         3: 2048,
@@ -124,14 +126,14 @@ def test_what_is_planned_for_a_sentence_encoder_reads_what_an_alarm_needs():
     assert 2048 <= read <= enough
 
 
-def test_a_column_of_too_few_vectors_has_no_all_clear(tmp_path):
+def test_a_column_of_too_few_vectors_has_no_all_clear():
     vectors = np.random.default_rng(0).standard_normal((2100, 16)) + 3
     few, enough = (headscan.checkup(vectors[:count]) for count in (2000, 2100))
     assert few.examinations[0].too_few
-    assert [(one.code, one.possible) for one in few.findings] == [("HS101", True)]
+    assert [(finding.code, finding.possible) for finding in few.findings] == [("HS101", True)]
     assert few.without_alarm == "too few vectors to raise an alarm"
     assert "array: too few vectors to raise an alarm; 1 number lies beyond its limit" in few.page()
-    assert [(one.code, one.level) for one in enough.findings] == [("HS101", "alert")]
+    assert [(finding.code, finding.level) for finding in enough.findings] == [("HS101", "alert")]
 
 
 def test_the_scale_of_logits_is_found():

@@ -27,7 +27,7 @@ from headscan.diagnosis.run import judged
 from headscan.run import BadInput, ModelRecord, Row, TextRecord
 
 
-def site(name: str, **more: object) -> Row:
+def site(name: str, **options: object) -> Row:
     healthy = {
         "model": "m",
         "site": name,
@@ -41,26 +41,29 @@ def site(name: str, **more: object) -> Row:
         "rogue_share": 0.0,
         "rogue_coordinates": [],
     }
-    return Row(healthy, **more)
+    return Row(healthy, **options)
 
 
-def loss(**more: object) -> Row:
+def loss(**options: object) -> Row:
     return Row(
         {
             "loss": 2.0,
             "loss_interval": [1.9, 2.1],
-            "best_loss": more.get("loss", 2.0),
+            "best_loss": options.get("loss", 2.0),
             "counting_loss": 5.0,
             "best_scale": 1.1,
             "best_scale_interval": [0.95, 1.2],
         }
-        | more
+        | options
     )
 
 
 def tried(gain: float, low: float, high: float) -> list[Row]:
-    more = {"recall_at_1_gain": gain, "recall_at_1_gain_interval": [low, high]}
-    return [Row(remedy="none", recall_at_1=0.2), Row(more, remedy="centre", recall_at_1=0.2 + gain)]
+    gains = {"recall_at_1_gain": gain, "recall_at_1_gain_interval": [low, high]}
+    return [
+        Row(remedy="none", recall_at_1=0.2),
+        Row(gains, remedy="centre", recall_at_1=0.2 + gain),
+    ]
 
 
 HEALTHY = ModelEvidence(
@@ -143,7 +146,11 @@ ILL = {
 
 
 def present(evidence: ModelEvidence, earlier: list[ModelEvidence] = ()) -> set[str]:
-    return {one.code for one in judged(evidence, list(earlier)).observations if one.present}
+    return {
+        observation.code
+        for observation in judged(evidence, list(earlier)).observations
+        if observation.present
+    }
 
 
 def test_a_healthy_model_has_none():
@@ -170,10 +177,11 @@ def test_what_brings_others_about_is_named_first():
         "Shape, alarm HS102 (rogue coordinates): Two tokens have a cosine of 0.70"
     )
     alone = judged(replace(HEALTHY, **ILL["HS102"]), [])
-    found = [
-        next(one for one in each.observations if one.code == "HS102") for each in (result, alone)
+    cones = [
+        next(observation for observation in examination.observations if observation.code == "HS102")
+        for examination in (result, alone)
     ]
-    assert [(one.present, one.known, one.level) for one in found] == [
+    assert [(cone.present, cone.known, cone.level) for cone in cones] == [
         (True, False, "alert"),
         (True, True, "notice"),
     ]
@@ -191,14 +199,17 @@ def test_each_sentence_has_its_number_and_what_stands_beside_it():
     )
     assert cure.startswith("Remedy, no finding: There is hardly one")
     assert shape.startswith("Shape, alarm HS101 (narrow cone): ")
-    assert all("healthy models" in one and one.endswith(").") for one in (shape, cause, leak, cure))
+    assert all(
+        "healthy models" in sentence and sentence.endswith(").")
+        for sentence in (shape, cause, leak, cure)
+    )
     assert "higher than 1 of 5 healthy models that have this number" in cause
 
 
 @pytest.mark.parametrize("code", CONDITIONS)
 def test_a_condition_says_what_it_is_what_to_do_and_what_it_does_not_say(code):
     kind = CONDITIONS[code]
-    assert all(len(words) > 20 for words in (kind.meaning, kind.todo, kind.limits))
+    assert all(len(text) > 20 for text in (kind.meaning, kind.todo, kind.limits))
     assert set(kind.brings) <= set(CONDITIONS)
 
 
@@ -242,17 +253,19 @@ def test_a_plug_in_adds_a_condition_by_the_decorator(monkeypatch):
 def test_a_condition_is_named_by_its_code_and_no_other_is(code):
     ill = replace(HEALTHY, **ILL[code])
     assert present(ill) == {code}
-    found = next(one for one in judged(ill, []).observations if one.code == code)
-    assert found.level == ("notice" if found.known else "alert")
-    assert "" not in (found.sentence, found.advice)
+    observation = next(
+        observation for observation in judged(ill, []).observations if observation.code == code
+    )
+    assert observation.level == ("notice" if observation.known else "alert")
+    assert "" not in (observation.sentence, observation.advice)
 
 
 def test_no_alarm_rests_on_few_tokens_nor_on_a_text_that_the_model_cannot_read():
     text = TextRecord(source="x", tokens=1024, windows=8, unknown=0)
     few = next(
-        one
-        for one in judged(replace(UNTOLD, text=text, **ILL["HS101"]), []).observations
-        if one.code == "HS101"
+        observation
+        for observation in judged(replace(UNTOLD, text=text, **ILL["HS101"]), []).observations
+        if observation.code == "HS101"
     )
     assert (few.level, few.known, few.read) == ("notice", True, "1,024 tokens in windows of 128")
     assert (
@@ -261,7 +274,8 @@ def test_no_alarm_rests_on_few_tokens_nor_on_a_text_that_the_model_cannot_read()
     )
     unread = replace(text, unknown=553)
     assert [
-        one.code for one in judged(replace(HEALTHY, text=unread, **ILL["HS101"]), []).observations
+        observation.code
+        for observation in judged(replace(HEALTHY, text=unread, **ILL["HS101"]), []).observations
     ] == ["HS205"]
 
 
@@ -305,9 +319,9 @@ SHUFFLED = {"sites": ILL["HS101"]["sites"], "loss": loss(**BAD), "order": 0.5}
 )
 def test_a_cause_comes_before_its_consequence(ill, codes):
     assert [
-        one.code
-        for one in ordered(judged(replace(HEALTHY, **ill), []).observations)
-        if one.level == "alert"
+        observation.code
+        for observation in ordered(judged(replace(HEALTHY, **ill), []).observations)
+        if observation.level == "alert"
     ] == codes
 
 
@@ -315,11 +329,11 @@ def test_a_cause_comes_before_its_consequence(ill, codes):
 def test_the_shape_of_a_model_that_predicts_well_is_no_alarm(code):
     alarms = [
         next(
-            one.level
-            for one in judged(replace(each, **ILL[code]), []).observations
-            if one.code == code
+            observation.level
+            for observation in judged(replace(evidence, **ILL[code]), []).observations
+            if observation.code == code
         )
-        for each in (HEALTHY, UNTOLD, replace(HEALTHY, loss=loss(**BAD)))
+        for evidence in (HEALTHY, UNTOLD, replace(HEALTHY, loss=loss(**BAD)))
     ]
     assert alarms == ["notice", "alert", "alert"]
 
@@ -345,10 +359,12 @@ def test_checkpoints_are_held_against_the_best_before():
 
 def test_an_interval_across_the_threshold_is_no_alert():
     loose = loss(loss=5.2, loss_interval=[4.8, 5.6])
-    found = next(
-        one for one in judged(replace(HEALTHY, loss=loose), []).observations if one.code == "HS201"
+    observation = next(
+        observation
+        for observation in judged(replace(HEALTHY, loss=loose), []).observations
+        if observation.code == "HS201"
     )
-    assert (found.present, found.sure, found.level) == (True, False, "notice")
+    assert (observation.present, observation.sure, observation.level) == (True, False, "notice")
 
 
 def test_what_healthy_models_have_too_is_present_and_no_alarm_until_it_is_beyond_them():
@@ -358,22 +374,30 @@ def test_what_healthy_models_have_too_is_present_and_no_alarm_until_it_is_beyond
         average_cosine_without_sinks_interval=[0.55, 0.65],
     )
     result = judged(replace(HEALTHY, sites=[row]), [])
-    found = next(one for one in result.observations if one.code == "HS101")
-    assert (found.present, found.known, found.level) == (True, True, "notice")
+    observation = next(
+        observation for observation in result.observations if observation.code == "HS101"
+    )
+    assert (observation.present, observation.known, observation.level) == (True, True, "notice")
     assert result.summary[-1].startswith("No alarm: none of the 10")
 
 
 def test_a_gain_that_may_be_chance_is_no_remedy():
     cure = replace(HEALTHY.cure, rows=tried(0.05, -0.01, 0.11))
-    found = next(
-        one for one in judged(replace(HEALTHY, cure=cure), []).observations if one.code == "HS402"
+    observation = next(
+        observation
+        for observation in judged(replace(HEALTHY, cure=cure), []).observations
+        if observation.code == "HS402"
     )
-    assert not found.present
-    assert found.sentence == (
+    assert not observation.present
+    assert observation.sentence == (
         "Search at final_norm: the passage that follows is found first in 10 of 50 searches, and "
         "in 12 after centre (may be chance)."
     )
-    none = next(one for one in judged(HEALTHY, []).observations if one.code == "HS402").sentence
+    none = next(
+        observation
+        for observation in judged(HEALTHY, []).observations
+        if observation.code == "HS402"
+    ).sentence
     assert none.endswith("searches, and in no more after any of the 1 remedies tried.")
 
 
@@ -385,23 +409,25 @@ def test_stored_states_have_a_shape_and_no_more():
         sites=HEALTHY.sites,
         skipped=["Stored states have no weights."],
     )
-    assert {one.question for one in judged(bare, []).observations} == {"shape"}
+    assert {observation.question for observation in judged(bare, []).observations} == {"shape"}
     assert judged(bare, []).summary[1] == "Prediction: Stored states have no weights."
 
 
 def test_bits_are_rounded_so_that_what_is_said_of_them_is_true():
     assert replace(HEALTHY.bits, lower=2.279, upper=2.3, prior_bits=2.3).told == (99, 100)
     assert replace(HEALTHY.bits, lower=-0.1, upper=9.0).told == (0, 100)
-    for lower, said in (
+    for lower, advice in (
         (3.999, "leaves 99% to 100% of"),
         (4.0, "leaves 100% of a token's 4.0 bits"),
     ):
         ill = replace(
             HEALTHY, read=ILL["HS301"]["read"], bits=replace(HEALTHY.bits, lower=lower, upper=4.0)
         )
-        found = {one.code: one for one in judged(ill, []).observations}
-        assert said in found["HS301"].advice
-        assert ("100% or more" in found["HS302"].sentence) is False
+        observations = {
+            observation.code: observation for observation in judged(ill, []).observations
+        }
+        assert advice in observations["HS301"].advice
+        assert ("100% or more" in observations["HS302"].sentence) is False
 
 
 def test_the_grid_of_weights_is_counted():
@@ -424,8 +450,8 @@ def test_the_grid_of_weights_is_counted():
         < 24
         < levels(torch.randn(64, 64).bfloat16()).min()
     )
-    found = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}))
-    assert (found.coarsest, found.coarsest_levels <= 15) == ("b.weight", True)
+    grid = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}))
+    assert (grid.coarsest, grid.coarsest_levels <= 15) == ("b.weight", True)
     assert grid_of(nn.ModuleList([nn.Linear(8, 8)])) is None
 
 
@@ -437,11 +463,12 @@ def test_an_alarm_is_sure_where_the_whole_interval_is_beyond_its_own_limit():
             average_cosine_without_sinks=0.71,
             average_cosine_without_sinks_interval=[low, 0.73],
         )
-        every = judged(replace(UNTOLD, sites=[site("block.0"), row]), []).observations
-        assert next((one.sure, one.level) for one in every if one.code == "HS101") == (
-            sure,
-            "alert" if sure else "notice",
-        )
+        observations = judged(replace(UNTOLD, sites=[site("block.0"), row]), []).observations
+        assert next(
+            (observation.sure, observation.level)
+            for observation in observations
+            if observation.code == "HS101"
+        ) == (sure, "alert" if sure else "notice")
 
 
 def test_a_table_that_was_hardly_trained_is_no_permuted_one():
@@ -455,8 +482,12 @@ def test_a_table_that_was_hardly_trained_is_no_permuted_one():
     assert abs(order or 9) < 4
     assert 0.8 < (norms or 0) < 1.2
     evidence = replace(HEALTHY, loss=None, order=order, norms=norms)
-    said = [vocabulary_out_of_order(one, []) for one in (evidence, replace(evidence, norms=5.0))]
-    assert [(one.notice, "hardly been trained" in one.sentence) for one in said if one] == [
-        (True, True),
-        (False, False),
+    observations = [
+        vocabulary_out_of_order(each_evidence, [])
+        for each_evidence in (evidence, replace(evidence, norms=5.0))
     ]
+    assert [
+        (observation.notice, "hardly been trained" in observation.sentence)
+        for observation in observations
+        if observation
+    ] == [(True, True), (False, False)]

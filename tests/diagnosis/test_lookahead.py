@@ -34,13 +34,13 @@ def test_a_lifted_mask_is_an_alarm_and_the_healthy_model_has_none():
         headscan.checkup(lens, "stories", context=64, max_tokens=2048)
         for lens in (unmasked(), Lens.load("gpt-vanilla"))
     )
-    assert [one.code for one in ill.findings if one.level == "alert"] == ["HS208"]
+    assert [finding.code for finding in ill.findings if finding.level == "alert"] == ["HS208"]
     assert ill.findings[0].value > 0.01
     assert "1 of " in ill.examinations[0].summary[-1]
     assert "Logits that see later tokens." in ill.page()
-    observed = {one.code: one for one in well.examinations[0].observations}
+    observed = {observation.code: observation for observation in well.examinations[0].observations}
     assert (observed["HS208"].value, observed["HS208"].present) == (0.0, False)
-    assert [one for one in well.findings if one.level == "alert"] == []
+    assert [finding for finding in well.findings if finding.level == "alert"] == []
 
 
 SMALL = {
@@ -52,10 +52,10 @@ SMALL = {
 }
 
 
-def bert(kind: str, **more: object) -> Lens:
+def bert(kind: str, **options: object) -> Lens:
     return Lens(
         getattr(transformers, kind)(
-            transformers.BertConfig(**SMALL, max_position_embeddings=32, **more)
+            transformers.BertConfig(**SMALL, max_position_embeddings=32, **options)
         ),
         name=kind,
     )

@@ -39,37 +39,37 @@ def script():
 
 
 def test_the_page_of_the_docs_is_the_table(script):
-    made = script.pages()
-    assert {path.name for path in made} == {"population.md"}
-    for path, text in made.items():
+    pages = script.pages()
+    assert {path.name for path in pages} == {"population.md"}
+    for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, (
             f"run scripts/population.py: {path.name} is not what the table gives"
         )
 
 
 def test_each_row_is_of_a_named_text_and_its_alarms_follow_from_its_values():
-    assert len({one.model for one in population()}) == len(population())
-    for one in population():
+    assert len({row.model for row in population()}) == len(population())
+    for row in population():
         assert not {"", None} & {
-            one.text,
-            one.about,
-            one.version,
-            one.tokens,
-            one.context,
-            one.budget,
+            row.text,
+            row.about,
+            row.version,
+            row.tokens,
+            row.context,
+            row.budget,
         }
-        assert one.kind in ("healthy", "ill")
-        for code, value in one.values.items():
+        assert row.kind in ("healthy", "ill")
+        for code, value in row.values.items():
             if abs(value - CONDITIONS[code].threshold) > 1e-3 * abs(CONDITIONS[code].threshold):
                 present = CONDITIONS[code].present(value)
-                assert (code in one.present) <= present, (one.model, code)
+                assert (code in row.present) <= present, (row.model, code)
                 # its interval counts, too
-                assert (code in one.present) == present or code == "HS402", (one.model, code)
+                assert (code in row.present) == present or code == "HS402", (row.model, code)
 
 
 def test_healthy_models_raise_no_alarm():
-    for one in population():
-        assert one.kind == "ill" or not alarming(one.values), one.model
+    for row in population():
+        assert row.kind == "ill" or not alarming(row.values), row.model
 
 
 def test_a_fault_that_was_injected_raises_its_alarm():
@@ -82,9 +82,9 @@ def test_a_fault_that_was_injected_raises_its_alarm():
         "untrained head": "HS201",
         "deaf attention": "HS303",
     }
-    for one in population():
-        _, injected, fault = one.about.partition("injected: ")
-        assert not injected or expected[fault] in alarming(one.values), one.model
+    for row in population():
+        _, injected, fault = row.about.partition("injected: ")
+        assert not injected or expected[fault] in alarming(row.values), row.model
 
 
 def test_a_number_stands_among_the_healthy_ones_only(monkeypatch):
@@ -94,7 +94,7 @@ def test_a_number_stands_among_the_healthy_ones_only(monkeypatch):
             kind="healthy" if k < 6 else "ill",
             text="t",
             values={"HS101": 0.9 if k == 5 else k / 10},
-            present=["HS101"] * (k == 5),
+            present=["HS101"] if k == 5 else [],
         )
         for k in range(9)
     )
@@ -114,7 +114,7 @@ def test_a_condition_says_where_it_is_from(code):
 def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path, monkeypatch):
     value = 0.9999
     known = trained_values("HS101")
-    before = edition()
+    edition_before = edition()
     assert percentile("HS101", value) == 100
     contribute(result_of(mine=ILL["HS101"], other={}), tmp_path / "rows.json")
     rows = script.contributed(str(tmp_path / "rows.json"))
@@ -124,13 +124,13 @@ def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path
     ]
     assert not any(row.trained for row in rows)  # nobody has judged them: they are not counted
     mine = replace(rows[0], kind="ill", about="a model of mine")
-    monkeypatch.setattr(module, "population", lambda every=population(): (*every, mine))
+    monkeypatch.setattr(module, "population", lambda rows=population(): (*rows, mine))
     assert trained_values("HS101") == sorted([*known, mine.values["HS101"]])
-    below = sum(one < mine.values["HS101"] for one in known)
+    below = sum(value < mine.values["HS101"] for value in known)
     assert percentile("HS101", mine.values["HS101"]) == round(
         100 * (below + 0.5) / (len(known) + 1), 1
     )
-    assert edition() != before
+    assert edition() != edition_before
     monkeypatch.setattr(script, "population", module.population)
     page = script.pages()[ROOT / "docs" / "population.md"]
     assert f"Edition {edition()}" in page
@@ -138,7 +138,7 @@ def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path
 
 
 def test_percentiles_are_of_models_as_they_were_trained():
-    injected = [one for one in population() if one.about.startswith("injected")]
+    injected = [row for row in population() if row.about.startswith("injected")]
     assert len(trained_values("HS101")) == len(population()) - len(injected) >= 10
     middle = [percentile("HS101", value) for value in trained_values("HS101")]
     assert middle == [round(100 * (k + 0.5) / len(middle), 1) for k in range(len(middle))]

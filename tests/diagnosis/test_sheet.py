@@ -21,7 +21,12 @@ HIGH = {"cure": replace(HEALTHY.cure, rows=tried(0.03, -0.01, 0.07))}
 
 def result_of(**models: dict) -> CheckupResult:
     examined = [judged(replace(HEALTHY, model=name, **ill), []) for name, ill in models.items()]
-    found = [one for each in examined for one in ordered(each.observations) if one.present]
+    present = [
+        observation
+        for examination in examined
+        for observation in ordered(examination.observations)
+        if observation.present
+    ]
     protocol = Protocol(
         verb="checkup",
         settings={"context": 128},
@@ -33,7 +38,7 @@ def result_of(**models: dict) -> CheckupResult:
         protocol=protocol,
         models=records,
         examinations=examined,
-        findings=sorted(found, key=lambda one: one.known),
+        findings=sorted(present, key=lambda observation: observation.known),
     )
 
 
@@ -48,14 +53,14 @@ FOUR = {"first-model": ILL["HS201"], "second-model": {}, "third-model": HIGH, "f
 
 
 def test_a_terminal_shows_four_models_on_forty_lines_alarms_first():
-    said = printed(result_of(**FOUR))
-    lines = said.strip().splitlines()
+    text = printed(result_of(**FOUR))
+    lines = text.strip().splitlines()
     assert len(lines) < 40
     assert lines[0] == "1 of 4 models needs attention"
     first = next(line for line in lines if line.lstrip().startswith("HS"))
     assert (first.split()[0], first.count("!"), first.count("·")) == ("HS201", 1, 0)
-    assert "HS402 third-model: the interval holds 0" in said
-    assert "next: headscan scan models/first-model --text a/stories.txt" in said
+    assert "HS402 third-model: the interval holds 0" in text
+    assert "next: headscan scan models/first-model --text a/stories.txt" in text
     assert len(printed(result_of(**FOUR), whole=True).splitlines()) > len(lines)
 
 
@@ -70,24 +75,24 @@ def test_more_models_than_columns_have_a_row_each():
 
 def test_every_cell_says_what_was_found():
     result = result_of(**FOUR)
-    seen = {(one.model, one.code): one for each in result.examinations for one in each.observations}
+    observations = {
+        (observation.model, observation.code): observation
+        for examination in result.examinations
+        for observation in examination.observations
+    }
     for row in rows_of(result):
         for cell in row.cells:
-            one = seen.get((cell.model, row.code))
-            wanted = (
-                "none"
-                if one is None
-                else "fine"
-                if not one.present
-                else "notice"
-                if one.known
-                else "alarm"
-            )
-            assert cell.state == wanted
-            assert cell.value == (None if one is None else one.value)
+            observation = observations.get((cell.model, row.code))
+            if observation is None:
+                assert (cell.state, cell.value) == ("none", None)
+                continue
+            expected = "fine"
+            if observation.present:
+                expected = "notice" if observation.known else "alarm"
+            assert (cell.state, cell.value) == (expected, observation.value)
 
 
-@pytest.mark.parametrize("code", sorted({code for one in population() for code in one.values}))
+@pytest.mark.parametrize("code", sorted({code for row in population() for code in row.values}))
 def test_a_strip_keeps_order_and_holds_its_interval(code):
     rows = {row.code: row for row in rows_of(result_of(**FOUR))}
     if code not in rows:
@@ -96,9 +101,9 @@ def test_a_strip_keeps_order_and_holds_its_interval(code):
     values = sorted(
         {*row.healthy, row.limit, *(cell.value for cell in row.cells if cell.value is not None)}
     )
-    places = [row.place(value) for value in values]
-    assert places == sorted(places)
-    assert 0 <= places[0] <= places[-1] <= 100
+    positions = [row.place(value) for value in values]
+    assert positions == sorted(positions)
+    assert 0 <= positions[0] <= positions[-1] <= 100
     for cell in row.cells:
         if cell.ends:
             assert row.place(cell.ends[0]) <= row.place(cell.value) <= row.place(cell.ends[1])
@@ -129,7 +134,9 @@ def test_the_page_opens_with_the_sheet_and_each_sign_leads_to_its_row():
 
 def test_what_is_ignored_is_no_alarm_of_the_sheet():
     result = result_of(**FOUR)
-    result = replace(result, findings=[replace(one, passed="ignored") for one in result.findings])
+    result = replace(
+        result, findings=[replace(finding, passed="ignored") for finding in result.findings]
+    )
     lines = printed(result).splitlines()
     assert "No alarm" in lines[1] or "No alarm" in lines[0]
     assert not any(
@@ -153,9 +160,9 @@ def test_too_few_tokens_are_no_all_clear_in_headline_grid_page_and_result():
         "beyond its limit"
     )
     page = html(assemble(result))
-    said = " ".join(printed(result).split())
+    text = " ".join(printed(result).split())
     title = "the-model: too few tokens to raise an alarm; 1 number lies beyond its limit"
-    for shown in (page, said):
+    for shown in (page, text):
         assert title in shown
         assert (
             "1,920 tokens were read, and an alarm needs 2,048; beyond the limit: narrow cone "
@@ -166,30 +173,30 @@ def test_too_few_tokens_are_no_all_clear_in_headline_grid_page_and_result():
     assert '<span class="flag few">too few tokens</span>' in page
     assert 'class="flag fine"' not in page
     assert re.search(r'<a class="possible" href="#sheet-HS101"[^>]*>\?</a>', page)
-    assert "? 0.900" in said
-    assert "next: headscan checkup models/the-model --text a/stories.txt" in said
+    assert "? 0.900" in text
+    assert "next: headscan checkup models/the-model --text a/stories.txt" in text
     assert "| HS101 | Narrow cone | too few tokens |" in markdown(result)
 
 
 def test_too_few_tokens_without_a_number_beyond_its_limit_are_no_all_clear_either():
     result = result_of(**{"the-model": ON_FEW})
-    said = " ".join(printed(result).split())
-    assert "the-model: too few tokens to raise an alarm; no number lies beyond its limit" in said
+    text = " ".join(printed(result).split())
+    assert "the-model: too few tokens to raise an alarm; no number lies beyond its limit" in text
     enough = result_of(**{"the-model": {"text": replace(ON_FEW["text"], tokens=2048, windows=16)}})
     assert "the-model: no alarm" in printed(enough)
     assert enough.without_alarm == "no alarm"
 
 
 def test_models_of_which_too_little_was_read_are_told_from_healthy_ones():
-    said = " ".join(printed(result_of(**{"ill": ILL["HS201"], "short": CONE, "well": {}})).split())
-    assert "1 of 3 models needs attention" in said
+    text = " ".join(printed(result_of(**{"ill": ILL["HS201"], "short": CONE, "well": {}})).split())
+    assert "1 of 3 models needs attention" in text
     assert (
         "short: 1,920 tokens were read, and an alarm needs 2,048; beyond the limit: narrow cone "
-        "(HS101)." in said
+        "(HS101)." in text
     )
-    assert "The other: no alarm." in said
-    said = printed(result_of(**{"short": CONE, "well": {}}))
-    assert "No alarm in 1 of 2 models; too few tokens for one in the rest" in said
+    assert "The other: no alarm." in text
+    text = printed(result_of(**{"short": CONE, "well": {}}))
+    assert "No alarm in 1 of 2 models; too few tokens for one in the rest" in text
     assert "Too few tokens to raise an alarm in any of 2 models" in printed(
         result_of(**{"a": CONE, "b": CONE})
     )

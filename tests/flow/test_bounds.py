@@ -74,9 +74,9 @@ def test_one_ratio_for_all_features_is_no_bound():
         book[:, :1] * 1.0, noises=(10 / float(book[:, 0].std()),), widths=(1,), trials=1000
     )[0]
     noise = 10 / spread  # the same noise, of standard deviation 10, in the spread of all features
-    asked = np.log2(512) / (0.5 * np.log2(1 + noise**-2))
+    ratio = np.log2(512) / (0.5 * np.log2(1 + noise**-2))
     assert alone.accuracy > 0.95
-    assert asked > 2  # two features and more, it said
+    assert ratio > 2  # two features and more, it said
     assert channel_bound(book, noise).width == 1
     assert alone.accuracy <= alone.highest + 4 * alone.standard_error
 

@@ -20,27 +20,27 @@ def test_multiplications_are_those_of_the_matrices_up_to_the_deepest_block(llama
 
 def test_candidates_are_the_nearest_and_others_never_the_token_itself(llama):
     table = llama.input_embeddings.detach()
-    found = near_and_random(llama, 7, 20, torch.Generator().manual_seed(0)).tolist()
+    candidates = near_and_random(llama, 7, 20, torch.Generator().manual_seed(0)).tolist()
     nearest = (table - table[7]).norm(dim=1).argsort()[1:11].tolist()
-    assert found[:10] == nearest
-    assert len(set(found)) == 20
-    assert 7 not in found
+    assert candidates[:10] == nearest
+    assert len(set(candidates)) == 20
+    assert 7 not in candidates
 
 
 def test_recovery_from_some_candidates_is_an_upper_bound_and_says_so(llama, monkeypatch):
-    whole = headscan.flow.run(llama, IDS, at="block.1")
-    assert whole.parts[0].exhaustive
-    assert not whole.protocol.notes
+    full = headscan.flow.run(llama, IDS, at="block.1")
+    assert full.parts[0].exhaustive
+    assert not full.protocol.notes
     monkeypatch.setattr(
         "headscan.flow.influence._CPU", 15 * multiplications(llama, ["block.1"]) * 12
     )
-    some = headscan.flow.run(llama, IDS, at="block.1")
-    assert (some.parts[0].candidates, some.parts[0].exhaustive) == (12, False)
-    assert (some.arrays["margin"] >= whole.arrays["margin"] - 1e-6).all()
-    assert "upper bound" in some.protocol.notes[0]
+    partial = headscan.flow.run(llama, IDS, at="block.1")
+    assert (partial.parts[0].candidates, partial.parts[0].exhaustive) == (12, False)
+    assert (partial.arrays["margin"] >= full.arrays["margin"] - 1e-6).all()
+    assert "upper bound" in partial.protocol.notes[0]
     # six are drawn: (1 - share)^6 = 0.05
-    assert f"{1 - 0.05 ** (1 / 6):.2g}" in some.protocol.notes[0]
-    assert "among the 12 candidates tried" in some.findings[0].sentence
+    assert f"{1 - 0.05 ** (1 / 6):.2g}" in partial.protocol.notes[0]
+    assert "among the 12 candidates tried" in partial.findings[0].sentence
     assert headscan.flow.run(llama, IDS, at="block.1", candidates=50).parts[0].exhaustive
 
 
@@ -50,10 +50,10 @@ def test_behind_a_cache_the_same_is_found_for_half_the_tokens(llama, monkeypatch
     behind = recovery(llama, cut, [IDS, IDS[::-1]])
     monkeypatch.setattr("headscan.flow.influence.can_continue", lambda cut: False)
     assert computed_tokens(llama, cut, 5) == 25
-    whole = recovery(llama, cut, [IDS, IDS[::-1]])
-    assert (behind.recoverable == whole.recoverable).all()
+    full = recovery(llama, cut, [IDS, IDS[::-1]])
+    assert (behind.recoverable == full.recoverable).all()
     upper = np.triu_indices(5)
-    assert np.allclose(behind.margin[:, *upper], whole.margin[:, *upper], rtol=1e-3, atol=1e-6)
+    assert np.allclose(behind.margin[:, *upper], full.margin[:, *upper], rtol=1e-3, atol=1e-6)
     assert (behind.margin[:, *np.tril_indices(5, -1)] == 0).all()
     assert (behind.noise < 1e-5).all()
 
@@ -67,5 +67,5 @@ def test_a_channel_over_budget_draws_tokens_and_says_so(llama, monkeypatch):
 
 def test_a_code_book_of_some_tokens_has_the_rows_of_the_whole(llama):
     tokens = torch.tensor([3, 21, 49])
-    some = codebook(llama, "block.1", IDS, tokens=tokens, rows=2)
-    assert torch.allclose(some, codebook(llama, "block.1", IDS)[tokens], atol=1e-5)
+    selected = codebook(llama, "block.1", IDS, tokens=tokens, rows=2)
+    assert torch.allclose(selected, codebook(llama, "block.1", IDS)[tokens], atol=1e-5)

@@ -68,40 +68,42 @@ def gpt2():
 
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_leak_goes_where_the_cut_lets_it(llama, name):
-    found = leaks(llama, variant(name, ["block.0", "block.1"]), [IDS], trials=2)[0]
-    assert found.shape == (2, 5, 5)
+    leak = leaks(llama, variant(name, ["block.0", "block.1"]), [IDS], trials=2)[0]
+    assert leak.shape == (2, 5, 5)
     upper = np.triu_indices(5, 1)
     lower = np.tril_indices(5, -1)
-    own = np.diagonal(found, axis1=1, axis2=2)
-    assert (own > 1e-3).all()
-    assert (found[:, lower[0], lower[1]] > 1e-6).all() == (name == "no-mask")
+    diagonal = np.diagonal(leak, axis1=1, axis2=2)
+    assert (diagonal > 1e-3).all()
+    assert (leak[:, lower[0], lower[1]] > 1e-6).all() == (name == "no-mask")
     if name != "no-mask":
-        assert (found[:, lower[0], lower[1]] == 0).all()
-    assert (found[:, upper[0], upper[1]] > 0).all() == (name != "mlp")
+        assert (leak[:, lower[0], lower[1]] == 0).all()
+    assert (leak[:, upper[0], upper[1]] > 0).all() == (name != "mlp")
 
 
 def test_recovery_is_brute_force_at_every_site(llama):
     cut = variant("whole", ["block.0", "block.1"])
-    found = recovery(llama, cut, [IDS], rows=7)
-    assert found.exhaustive
-    assert found.candidates == 50
+    result = recovery(llama, cut, [IDS], rows=7)
+    assert result.exhaustive
+    assert result.candidates == 50
     for site in (0, 1):
-        one = variant("whole", [f"block.{site}"])
-        for place, output in ((0, 0), (0, 4), (1, 3), (3, 1)):
+        site_cut = variant("whole", [f"block.{site}"])
+        for position, output in ((0, 0), (0, 4), (1, 3), (3, 1)):
             expected = reference.margin(
-                lambda ids, one=one: one.run(llama, ids), IDS, place, output, 50
+                lambda ids, site_cut=site_cut: site_cut.run(llama, ids), IDS, position, output, 50
             )
-            assert found.margin[site, place, output] == pytest.approx(expected, rel=1e-3, abs=1e-5)
-    assert (found.recoverable[0] == np.triu(np.ones((5, 5)))).all()
+            assert result.margin[site, position, output] == pytest.approx(
+                expected, rel=1e-3, abs=1e-5
+            )
+    assert (result.recoverable[0] == np.triu(np.ones((5, 5)))).all()
 
 
 def test_a_token_whose_embedding_is_anothers_cannot_be_told(gpt2):
     twin = gpt2.random_init(1)
     with torch.no_grad():
         twin.model.transformer.wte.weight[IDS[2]] = twin.model.transformer.wte.weight[30]
-    found = recovery(twin, variant("whole", ["block.0"]), [IDS])
-    assert (found.recoverable[0][2] == 0).all()
-    assert found.recoverable[0][1, 4] == 1
+    result = recovery(twin, variant("whole", ["block.0"]), [IDS])
+    assert (result.recoverable[0][2] == 0).all()
+    assert result.recoverable[0][1, 4] == 1
 
 
 def test_the_noiseless_channel_is_exact_and_the_bounds_are_kept():
@@ -124,9 +126,9 @@ def test_the_noiseless_channel_is_exact_and_the_bounds_are_kept():
 def test_distances_see_duplicates_and_the_round_cloud():
     torch.manual_seed(0)
     book = torch.randn(300, 64)
-    found = distances(book)
-    assert 0.5 < found.median / found.expected < 1.1
-    assert found.duplicates == 0
+    spread = distances(book)
+    assert 0.5 < spread.median / spread.expected < 1.1
+    assert spread.duplicates == 0
     book[1] = book[0]
     assert distances(book).duplicates == 2
 
@@ -139,17 +141,17 @@ def test_a_codebook_row_is_the_models_own_output(llama):
 
 def test_the_result_is_typed_and_loads_again(llama, tmp_path):
     models = [llama, llama.random_init(0)]
-    found = headscan.flow.run(models, [IDS, IDS[::-1]], cuts="whole,attention", out=tmp_path)
+    result = headscan.flow.run(models, [IDS, IDS[::-1]], cuts="whole,attention", out=tmp_path)
     again = load(tmp_path)
     assert [part.cut for part in again.parts] == ["whole", "attention"] * 2
     assert again.arrays["leak"].shape == (2, 5, 5)
     assert (again.arrays["recoverable"] == again.arrays["recoverable/0"]).all()
-    assert again.document == found.document
+    assert again.document == result.document
     assert again.site == "block.1"
     assert again.parts[0].sites[0].leak_of_later == again.leak.of_later == 0
     assert again.leak.of_earlier == again.parts[0].sites[-1].leak_of_earlier
-    assert len(found.frame()) == 8
-    assert found.plot() is not None
+    assert len(result.frame()) == 8
+    assert result.plot() is not None
     assert (tmp_path / "report.html").read_text().count("<script") >= 3
 
 
@@ -160,8 +162,15 @@ def test_the_package_is_called_like_its_verb(llama):
 
 def test_prompts_are_taken_alike_as_lists_tensors_and_arrays(llama):
     matrices = [
-        headscan.flow.run(llama, given, recover=False).arrays["leak"]
-        for given in (IDS, tuple(IDS), torch.tensor(IDS), np.array(IDS), [IDS], torch.tensor([IDS]))
+        headscan.flow.run(llama, prompt, recover=False).arrays["leak"]
+        for prompt in (
+            IDS,
+            tuple(IDS),
+            torch.tensor(IDS),
+            np.array(IDS),
+            [IDS],
+            torch.tensor([IDS]),
+        )
     ]
     assert all((matrix == matrices[0]).all() for matrix in matrices)
 
@@ -171,18 +180,18 @@ def test_means_over_prompts_have_intervals_of_students_over_prompts(llama):
     site = headscan.flow.run(llama, prompts, at="block.0", candidates=5).parts[0].sites[0]
     cut = variant("whole", ["block.0"])
     upper = np.triu_indices(4, 1)
-    alone = [recovery(llama, cut, [one]).recoverable[0][upper].mean() for one in prompts]
+    alone = [recovery(llama, cut, [prompt]).recoverable[0][upper].mean() for prompt in prompts]
     # so nothing varies, and how many there are says how many could be otherwise
     assert set(alone) == {1.0}
     assert site.recoverable_of_earlier_interval == pytest.approx([0.025 ** (1 / 6), 1.0])
     generator = torch.Generator().manual_seed(0)
     moved = []
-    for one in prompts:  # four others in each place, as `leak` draws them
+    for prompt in prompts:  # four others in each place, as `leak` draws them
         shift = torch.randint(1, 50, (16,), generator=generator)
-        changed = torch.tensor(one).repeat(16, 1)
-        place = torch.arange(4).repeat_interleave(4)
-        changed[torch.arange(16), place] = (changed[torch.arange(16), place] + shift) % 50
-        states = llama.run(torch.tensor([one, *changed.tolist()]), sites="block.0")[
+        changed = torch.tensor(prompt).repeat(16, 1)
+        position = torch.arange(4).repeat_interleave(4)
+        changed[torch.arange(16), position] = (changed[torch.arange(16), position] + shift) % 50
+        states = llama.run(torch.tensor([prompt, *changed.tolist()]), sites="block.0")[
             "block.0"
         ].double()
         apart = (states[1:] - states[:1]).norm(dim=-1) / states[:1].norm(dim=-1)
@@ -204,11 +213,11 @@ def test_means_over_prompts_have_intervals_of_students_over_prompts(llama):
 @pytest.mark.parametrize("family", ["t5", "bart"])
 def test_of_an_encoder_decoder_the_encoder_is_looked_at(family):
     lens = encoder_decoder(family)
-    found = headscan.flow.run(lens, IDS)
-    assert found.sites == ["encoder.block.0", "encoder.block.1"]
-    assert found.leak.of_later > 0
+    result = headscan.flow.run(lens, IDS)
+    assert result.sites == ["encoder.block.0", "encoder.block.1"]
+    assert result.leak.of_later > 0
     assert headscan.flow.run(lens, IDS, cuts="causal").leak.of_later == 0
-    assert found.tokens == [f"<id {i}>" for i in IDS]
+    assert result.tokens == [f"<id {i}>" for i in IDS]
     with pytest.raises(headscan.BadInput, match="the encoder is looked at"):
         headscan.flow.run(lens, IDS, at="decoder.block.*")
 
@@ -230,9 +239,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(llama, tmp_path, monkeypatc
         headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path)
     with pytest.raises(headscan.BadInput, match="prompts of model 1"):
         headscan.flow.run(llama, IDS[::-1], cuts="whole,mlp", out=tmp_path, resume=True)
-    found = headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path, resume=True)
+    result = headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path, resume=True)
     assert len(done) == 3
-    assert (found.arrays["leak/0"] == headscan.flow.run(llama, IDS).arrays["leak"]).all()
+    assert (result.arrays["leak/0"] == headscan.flow.run(llama, IDS).arrays["leak"]).all()
 
 
 @pytest.mark.parametrize(
@@ -268,10 +277,10 @@ def mixer(seed=0):
 
 
 def test_models_of_all_kinds_are_compared_on_the_same_prompts(llama):
-    found = headscan.flow.run([llama, mixer()], [IDS, IDS[::-1]], null=True)
-    names = [(part.model, part.cut) for part in found.parts]
+    result = headscan.flow.run([llama, mixer()], [IDS, IDS[::-1]], null=True)
+    names = [(part.model, part.cut) for part in result.parts]
     assert [name for name, cut in names if cut == "whole"] == ["tiny llama", "tiny mixer"]
-    for part in found.parts:
+    for part in result.parts:
         assert part.sites[-1].leak_of_later == 0
         assert part.sites[-1].leak_of_earlier > 0
 
@@ -292,27 +301,27 @@ def test_prompts_are_windows_of_a_text(llama, tmp_path):
     lens.tokenizer = Letters()
     path = tmp_path / "text.txt"
     path.write_text("the sky is blue and the sea is green")
-    found = headscan.flow.run(lens, text=str(path), windows=3, length=6, recover=False)
+    result = headscan.flow.run(lens, text=str(path), windows=3, length=6, recover=False)
     ids = [[ord(letter) % 50 for letter in path.read_text()[k : k + 6]] for k in (0, 6, 12)]
     assert (
-        found.arrays["leak"] == headscan.flow.run(lens, ids, recover=False).arrays["leak"]
+        result.arrays["leak"] == headscan.flow.run(lens, ids, recover=False).arrays["leak"]
     ).all()
-    assert found.protocol.text.tokens == 18
-    assert found.prompts == 3
+    assert result.protocol.text.tokens == 18
+    assert result.prompts == 3
     with pytest.raises(headscan.BadInput, match="Give a prompt, or a text"):
         headscan.flow.run(lens)
 
 
 def test_the_channel_has_noise_and_bounds(llama, tmp_path):
-    found = headscan.flow.channel(llama, [IDS], at="block.1", out=tmp_path)
-    measured = found.parts[0]
+    result = headscan.flow.channel(llama, [IDS], at="block.1", out=tmp_path)
+    measured = result.parts[0]
     assert measured.bounds[1].noise == 0.5
     assert 0 < measured.bounds[1].bits <= np.log2(50)
-    assert load(tmp_path).document == found.document
-    assert len(found.frame("bounds")) == 4
+    assert load(tmp_path).document == result.document
+    assert len(result.frame("bounds")) == 4
     assert (tmp_path / "report.html").is_file()
     with pytest.raises(headscan.BadInput, match="no 'magic'"):
-        found.frame("magic")
+        result.frame("magic")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +339,7 @@ def test_a_fault_of_the_channels_options_is_one_sentence(llama, options, sentenc
 
 
 def test_noise_is_taken_as_text_or_numbers(llama):
-    one = headscan.flow.channel(llama, IDS, noise="0.5,1")
-    other = headscan.flow.channel(llama, IDS, noise=[0.5, 1.0])
-    assert one.parts == other.parts
-    assert {row.noise for row in one.parts[0].noise} == {0.5, 1.0}
+    from_text = headscan.flow.channel(llama, IDS, noise="0.5,1")
+    from_numbers = headscan.flow.channel(llama, IDS, noise=[0.5, 1.0])
+    assert from_text.parts == from_numbers.parts
+    assert {row.noise for row in from_text.parts[0].noise} == {0.5, 1.0}

@@ -36,12 +36,12 @@ def test_the_pseudo_inverse_is_not_the_nearest_neighbour(table):
 def test_a_restricted_vocabulary_is_never_left_but_by_the_published_mask(table, vectors):
     allowed = torch.zeros(40, dtype=torch.bool)
     allowed[[1, 5, 9]] = True
-    far = -10 * table[[1, 5, 9]].sum(0, keepdim=True)
+    distant = -10 * table[[1, 5, 9]].sum(0, keepdim=True)
     for method in ("pinv", "nearest"):
         assert allowed[
-            Decoder(table, allowed).scores(torch.cat([vectors, far]), method).argmax(-1)
+            Decoder(table, allowed).scores(torch.cat([vectors, distant]), method).argmax(-1)
         ].all()
-    assert not allowed[Decoder(table, allowed, "zero").scores(far, "pinv").argmax(-1)].any()
+    assert not allowed[Decoder(table, allowed, "zero").scores(distant, "pinv").argmax(-1)].any()
 
 
 def test_tables_without_full_rank_are_decoded(table):

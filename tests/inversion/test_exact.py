@@ -12,8 +12,8 @@ from tests.inversion.conftest import build
 from tests.reference.inversion import brute_force
 
 
-def tokens_of(found):
-    return torch.tensor([one.tokens for one in found])
+def tokens_of(inversions):
+    return torch.tensor([inversion.tokens for inversion in inversions])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "rwkv"])
@@ -22,11 +22,14 @@ def test_every_token_is_found_and_brute_force_agrees(name, ids, request):
     for site in lens.match("block.*"):
         cut = Slice(sites=(site,)).on(lens)
         target = cut.run(ids)
-        found = exact(cut, list(target))
-        assert torch.equal(tokens_of(found), ids)
-        assert brute_force(lambda row, cut=cut: cut.run(row)[0], target[0], 120) == found[0].tokens
-        assert max(residual for one in found for residual in one.residuals) < 1e-5
-        assert not any(one.failed or any(one.rivals) for one in found)
+        inversions = exact(cut, list(target))
+        assert torch.equal(tokens_of(inversions), ids)
+        assert (
+            brute_force(lambda row, cut=cut: cut.run(row)[0], target[0], 120)
+            == inversions[0].tokens
+        )
+        assert max(residual for inversion in inversions for residual in inversion.residuals) < 1e-5
+        assert not any(inversion.failed or any(inversion.rivals) for inversion in inversions)
 
 
 @pytest.mark.parametrize(
@@ -49,21 +52,21 @@ def test_any_causal_slice_can_be_inverted(gpt2, ids, options):
 @pytest.mark.parametrize("order", ["auto", "table", "readout", "random"])
 def test_every_order_ends_at_the_same_tokens(llama, ids, order):
     cut = Slice(sites=("block.1",)).on(llama)
-    found = exact(cut, list(cut.run(ids)), Search(order=order))
-    assert torch.equal(tokens_of(found), ids)
+    inversions = exact(cut, list(cut.run(ids)), Search(order=order))
+    assert torch.equal(tokens_of(inversions), ids)
 
 
 def test_prompts_of_different_lengths_go_together(gpt2, ids):
     cut = Slice().on(gpt2)
     rows = [ids[0, :2], ids[1], ids[2, :4]]
-    found = exact(cut, [cut.run(row[None])[0] for row in rows])
-    assert [one.tokens for one in found] == [row.tolist() for row in rows]
+    inversions = exact(cut, [cut.run(row[None])[0] for row in rows])
+    assert [inversion.tokens for inversion in inversions] == [row.tolist() for row in rows]
 
 
 def test_known_tokens_come_first(gpt2, ids):
     cut = Slice().on(gpt2)
-    found = exact(cut, list(cut.run(ids)[:, 2:]), known=ids[:, :2])
-    assert torch.equal(tokens_of(found), ids[:, 2:])
+    inversions = exact(cut, list(cut.run(ids)[:, 2:]), known=ids[:, :2])
+    assert torch.equal(tokens_of(inversions), ids[:, 2:])
 
 
 def test_a_restricted_vocabulary_is_never_left(gpt2, ids):
@@ -72,9 +75,9 @@ def test_a_restricted_vocabulary_is_never_left(gpt2, ids):
     allowed[ids.unique()] = True
     assert torch.equal(tokens_of(exact(cut, list(cut.run(ids)), allowed=allowed)), ids)
     allowed[ids[0, 0]] = False
-    found = exact(cut, list(cut.run(ids)), allowed=allowed)
-    assert all(allowed[token] for one in found for token in one.tokens)
-    assert 0 in found[0].failed
+    inversions = exact(cut, list(cut.run(ids)), allowed=allowed)
+    assert all(allowed[token] for inversion in inversions for token in inversion.tokens)
+    assert 0 in inversions[0].failed
 
 
 def test_a_wrong_prefix_is_taken_back():
@@ -84,24 +87,24 @@ def test_a_wrong_prefix_is_taken_back():
     cut = Slice(features=":1").on(lens)
     table = lens.model.transformer.wte.weight.data
 
-    def own(vector):
+    def value_of(vector):
         return cut.run(inputs_embeds=vector[None, None], grad=True)[0, 0, 0]
 
-    goal = own(table[7].clone())
+    goal = value_of(table[7].clone())
     vector = table[7] + 0.02 * torch.randn(
         16, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
     )
     for _ in range(30):  # Newton along the gradient, until the one feature seen is equal
         vector = vector.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(own(vector), vector)
-        vector = vector - (own(vector) - goal) * slope / (slope @ slope)
+        (slope,) = torch.autograd.grad(value_of(vector), vector)
+        vector = vector - (value_of(vector) - goal) * slope / (slope @ slope)
     table[11] = vector.detach()
     cut.__dict__.pop("vectors", None)
     rows = torch.tensor([[11, 5, 30, 3], [7, 5, 30, 3]])
-    found = exact(cut, list(cut.run(rows)), Search(neighbours=40), tolerance=1e-6)
-    assert torch.equal(tokens_of(found), rows)
-    assert max(one.backtracks for one in found) == 1
-    assert not any(one.failed for one in found)
+    inversions = exact(cut, list(cut.run(rows)), Search(neighbours=40), tolerance=1e-6)
+    assert torch.equal(tokens_of(inversions), rows)
+    assert max(inversion.backtracks for inversion in inversions) == 1
+    assert not any(inversion.failed for inversion in inversions)
 
 
 def test_nearly_equal_tokens_are_told_apart():
@@ -119,9 +122,9 @@ def test_equal_embedding_rows_are_rivals(ids):
     lens = build("gpt2", seed=1)
     lens.model.transformer.wte.weight.data[9] = lens.model.transformer.wte.weight.data[4]
     cut = Slice().on(lens)
-    found = exact(cut, list(cut.run(torch.tensor([[3, 9, 8]]))))[0]
-    assert {found.tokens[1], *found.rivals[1]} == {4, 9}
-    assert not found.rivals[0]
+    inversion = exact(cut, list(cut.run(torch.tensor([[3, 9, 8]]))))[0]
+    assert {inversion.tokens[1], *inversion.rivals[1]} == {4, 9}
+    assert not inversion.rivals[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -129,16 +132,16 @@ def test_other_precisions_have_their_own_tolerance(ids, dtype):
     lens = build("llama")
     lens.model.to(dtype)
     cut = Slice(sites=("block.1",)).on(lens)
-    found = exact(cut, list(cut.run(ids)))
-    assert torch.equal(tokens_of(found), ids)
+    inversions = exact(cut, list(cut.run(ids)))
+    assert torch.equal(tokens_of(inversions), ids)
 
 
 def test_a_budget_ends_the_search_and_says_so(gpt2, ids):
     cut = Slice().on(gpt2)
-    found = exact(cut, list(cut.run(ids)), Search(order="random", budget=5, backtracks=0))
-    assert any(one.failed for one in found)
-    assert all(count <= 5 for one in found for count in one.evaluations)
-    assert not all(one.exhausted for one in found)
+    inversions = exact(cut, list(cut.run(ids)), Search(order="random", budget=5, backtracks=0))
+    assert any(inversion.failed for inversion in inversions)
+    assert all(count <= 5 for inversion in inversions for count in inversion.evaluations)
+    assert not all(inversion.exhausted for inversion in inversions)
 
 
 def test_a_cached_step_equals_the_whole_pass(llama, ids):
@@ -147,13 +150,15 @@ def test_a_cached_step_equals_the_whole_pass(llama, ids):
     rows = torch.tensor([2, 0, 2, 3])
     new = torch.tensor([5, 6, 7, 8])
     prefix = Prefix(cut, ids[:, :4])
-    whole = cut.states(torch.cat([ids[rows, :4], new[:, None]], dim=1))[:, -1]
-    torch.testing.assert_close(prefix.evaluate(rows, new), whole, atol=1e-5, rtol=1e-4)
+    continued = torch.cat([ids[rows, :4], new[:, None]], dim=1)
+    expected = cut.states(continued)[:, -1]
+    torch.testing.assert_close(prefix.evaluate(rows, new), expected, atol=1e-5, rtol=1e-4)
     prefix.keep(torch.tensor([3, 1]))
     prefix.extend(ids[[3, 1], 4:5])
-    whole = cut.states(torch.cat([ids[[3, 1], :5], new[:2, None]], dim=1))[:, -1]
+    continued = torch.cat([ids[[3, 1], :5], new[:2, None]], dim=1)
+    expected = cut.states(continued)[:, -1]
     torch.testing.assert_close(
-        prefix.evaluate(torch.tensor([0, 1]), new[:2]), whole, atol=1e-5, rtol=1e-4
+        prefix.evaluate(torch.tensor([0, 1]), new[:2]), expected, atol=1e-5, rtol=1e-4
     )
 
 
@@ -170,8 +175,8 @@ def test_memory_running_out_halves_the_batches():
             raise RuntimeError("CUDA out of memory")
         return torch.arange(part.start, part.stop)
 
-    found, batch, note = split_on_exhaustion(run, 7, 8)
-    assert found.tolist() == list(range(7))
+    output, batch, note = split_on_exhaustion(run, 7, 8)
+    assert output.tolist() == list(range(7))
     assert batch == 2
     assert "batches of 2" in note
     with pytest.raises(BadInput, match="even for a single candidate"):
@@ -198,6 +203,6 @@ def test_real_models_give_back_real_text(assets):
             lens.tokenizer(text.replace("\n", " "), add_special_tokens=False)["input_ids"][:64]
         )
         cut = Slice(sites=("block.4",)).on(lens)
-        found = exact(cut, list(cut.run(rows.reshape(4, 16))))
-        assert torch.equal(tokens_of(found), rows.reshape(4, 16))
-        assert all(count <= 600 for one in found for count in one.evaluations)
+        inversions = exact(cut, list(cut.run(rows.reshape(4, 16))))
+        assert torch.equal(tokens_of(inversions), rows.reshape(4, 16))
+        assert all(count <= 600 for inversion in inversions for count in inversion.evaluations)

@@ -93,7 +93,7 @@ def test_a_result_survives_the_disk_and_draws_itself(bytes_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "options", "words"),
+    ("prompt", "options", "message"),
     [
         ("", {}, "empty"),
         ("x" * 40, {}, "takes at most 32"),
@@ -118,8 +118,8 @@ def test_a_result_survives_the_disk_and_draws_itself(bytes_model, tmp_path):
         ("ab", {"out": "/dev/null/x"}, "cannot be written"),
     ],
 )
-def test_bad_input_is_one_sentence(bytes_model, prompt, options, words):
-    with pytest.raises(BadInput, match=words):
+def test_bad_input_is_one_sentence(bytes_model, prompt, options, message):
+    with pytest.raises(BadInput, match=message):
         invert(bytes_model, prompt, **options)
 
 
@@ -182,15 +182,15 @@ def test_an_interrupted_inversion_goes_on(bytes_model, tmp_path, monkeypatch):
     from headscan.inversion import methods as exact
 
     texts = [f"prompt {number:2d}" for number in range(20)]
-    whole = invert(bytes_model, texts)
+    uninterrupted = invert(bytes_model, texts)
     real = exact.exact
     counts = []
 
-    def broken(cut, targets, *rest, **options):
+    def broken(cut, targets, *args, **options):
         counts.append(len(targets))
         if len(counts) == 2:
             raise KeyboardInterrupt
-        return real(cut, targets, *rest, **options)
+        return real(cut, targets, *args, **options)
 
     monkeypatch.setattr(exact, "exact", broken)
     with pytest.raises(KeyboardInterrupt):
@@ -199,21 +199,21 @@ def test_an_interrupted_inversion_goes_on(bytes_model, tmp_path, monkeypatch):
         invert(bytes_model, texts[:-1], out=tmp_path, resume=True)
     with pytest.raises(BadInput, match="method was"):
         invert(bytes_model, texts, out=tmp_path, resume=True, method=Exact(budget=5))
-    found = invert(bytes_model, texts, out=tmp_path, resume=True)
+    result = invert(bytes_model, texts, out=tmp_path, resume=True)
     assert counts == [16, 4, 4]
-    assert found.prompts == whole.prompts
+    assert result.prompts == uninterrupted.prompts
 
 
 @pytest.mark.parametrize(
     "prompt", [[5, 6], [[5, 6]], np.array([5, 6]), torch.tensor([[5, 6]]), np.array([[5, 6]])]
 )
 def test_ids_come_in_any_form(gpt2, prompt):
-    assert [one.recovered for one in invert(gpt2, prompt).prompts] == [[5, 6]]
+    assert [prompt.recovered for prompt in invert(gpt2, prompt).prompts] == [[5, 6]]
     assert len(invert(gpt2, [[5, 6], [7, 8, 9]]).prompts) == 2
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--given", "next-token", "--at", "block.3"], "--at is not used by the given next-token"),
         (
@@ -230,8 +230,8 @@ def test_ids_come_in_any_form(gpt2, prompt):
         (["--given", "gradient"], "no given 'gradient'"),
     ],
 )
-def test_what_is_not_used_is_refused_by_name(assets, options, words):
+def test_what_is_not_used_is_refused_by_name(assets, options, message):
     arguments = ["invert", str(assets / "models/stories260K"), "--prompt", "Once upon", *options]
     done = cli(*arguments)
     assert done.status == 2
-    assert words in done.stderr
+    assert message in done.stderr

@@ -36,8 +36,8 @@ def states(lens):
     return lens.run(torch.tensor(IDS), sites=SITE)[SITE]
 
 
-def found(lens, given, at=SITE, **options):
-    return headscan.invert(lens, states=given, at=at, **options)
+def invert(lens, states, at=SITE, **options):
+    return headscan.invert(lens, states=states, at=at, **options)
 
 
 def noisy(states, share):
@@ -47,8 +47,8 @@ def noisy(states, share):
 
 
 def test_an_array_gives_its_tokens_back(lens, states):
-    result = found(lens, states)
-    assert [one.recovered for one in result.prompts] == IDS
+    result = invert(lens, states)
+    assert [prompt.recovered for prompt in result.prompts] == IDS
     assert result.verdict.startswith("recovered")
     assert result.token_accuracy is None
     assert result.prompts[0].tokens == []
@@ -61,7 +61,7 @@ def test_a_file_with_token_ids_says_how_many_are_right(lens, states, tmp_path):
     save_file(
         {SITE: states.contiguous(), "token_ids": torch.tensor(IDS)}, tmp_path / "leak.safetensors"
     )
-    result = found(lens, tmp_path / "leak.safetensors")
+    result = invert(lens, tmp_path / "leak.safetensors")
     assert result.token_accuracy == 1
 
 
@@ -69,43 +69,47 @@ def test_of_several_sites_one_is_named(lens, states, tmp_path):
     save_file(
         {"a": states.contiguous(), "b": (states + 1).contiguous()}, tmp_path / "leak.safetensors"
     )
-    assert [one.recovered for one in found(lens, f"{tmp_path}/leak.safetensors#a").prompts] == IDS
+    assert [
+        prompt.recovered for prompt in invert(lens, f"{tmp_path}/leak.safetensors#a").prompts
+    ] == IDS
     with pytest.raises(BadInput, match="#SITE"):
-        found(lens, tmp_path / "leak.safetensors")
+        invert(lens, tmp_path / "leak.safetensors")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_known_from_the_file(lens, states, tmp_path, dtype):
     save_file({SITE: states.to(dtype).contiguous()}, tmp_path / "leak.safetensors")
-    assert [one.recovered for one in found(lens, tmp_path / "leak.safetensors").prompts] == IDS
+    assert [
+        prompt.recovered for prompt in invert(lens, tmp_path / "leak.safetensors").prompts
+    ] == IDS
 
 
 @pytest.mark.parametrize("noise", [0.003, 0.05])
 def test_unknown_noise_is_estimated(lens, states, noise):
-    result = found(lens, noisy(states, noise))
-    assert [one.recovered for one in result.prompts] == IDS
+    result = invert(lens, noisy(states, noise))
+    assert [prompt.recovered for prompt in result.prompts] == IDS
     assert result.estimated_noise == pytest.approx(noise, rel=0.1)
 
 
 def test_states_of_another_model_are_told(lens, states):
-    other = torch.randn(states.shape, generator=torch.Generator().manual_seed(0)) * states.std()
-    result = found(lens, other[:1])
+    foreign = torch.randn(states.shape, generator=torch.Generator().manual_seed(0)) * states.std()
+    result = invert(lens, foreign[:1])
     assert result.verdict == "no token fits"
     assert "none gives the first of these states" in result.prompts[0].certified
     assert "no token fits" in result.page()
     another = tiny(1).run(torch.tensor(IDS[:1]), sites=SITE)[SITE]
-    assert found(lens, another).verdict == "no token fits"
+    assert invert(lens, another).verdict == "no token fits"
 
 
 def test_states_of_another_site_or_from_the_middle_are_told(lens, states):
-    assert found(lens, states[:1], at="block.2").verdict == "no token fits"
-    assert found(lens, states[:1, 1:]).verdict == "no token fits"
+    assert invert(lens, states[:1], at="block.2").verdict == "no token fits"
+    assert invert(lens, states[:1, 1:]).verdict == "no token fits"
 
 
 def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
     broken = states[0].clone()
     broken[3, 2] = float("nan")
-    for given, words in [
+    for leaked, message in [
         (states[0][:, :-1], "width"),
         (broken, "NaN or infinite values at vector 3"),
         (np.zeros((0, 3)), "no numbers"),
@@ -113,20 +117,20 @@ def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
         (tmp_path / "absent", "takes stored states"),
         (tmp_path / "absent.npy", "There is no file"),
     ]:
-        with pytest.raises(BadInput, match=words):
-            found(lens, given)
-    for options, words in [
+        with pytest.raises(BadInput, match=message):
+            invert(lens, leaked)
+    for options, message in [
         ({}, "--prompt, or states"),
         ({"states": states, "prompt": "a"}, "not both"),
         ({"states": states, "given": "embedding"}, "--given is not used"),
         ({"states": states, "given": "states"}, "--given is not used"),
     ]:
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             headscan.invert(lens, at=SITE, **options)
 
 
 def test_a_tolerance_that_is_given_is_used_as_it_is(lens, states):
-    tight = found(lens, noisy(states, 0.05), tolerance=1e-3)
-    assert [one.certificate.tolerance for one in tight.prompts] == [1e-3, 1e-3]
+    tight = invert(lens, noisy(states, 0.05), tolerance=1e-3)
+    assert [prompt.certificate.tolerance for prompt in tight.prompts] == [1e-3, 1e-3]
     assert tight.verdict in ("not recovered", "no token fits")
-    assert found(lens, noisy(states, 0.05)).prompts[0].certificate.tolerance > 0.01
+    assert invert(lens, noisy(states, 0.05)).prompts[0].certificate.tolerance > 0.01

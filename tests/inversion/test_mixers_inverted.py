@@ -1,4 +1,6 @@
-"""Masked mixers: every mixing through the slices and the exact search, by their triangular weights."""
+"""Masked mixers: every mixing through the slices and the exact search, by their
+triangular weights.
+"""
 
 import pytest
 import torch
@@ -46,10 +48,10 @@ def test_every_mixing_is_inverted(options, ids):
     cut = Slice(sites=("block.1",)).on(lens)
     assert cut.causal
     target = cut.run(ids)
-    found = exact(cut, list(target))
-    assert torch.equal(torch.tensor([one.tokens for one in found]), ids)
-    assert brute_force(lambda row: cut.run(row)[0], target[0, :3], 120) == found[0].tokens[:3]
-    assert not any(one.failed or any(one.rivals) for one in found)
+    inversions = exact(cut, list(target))
+    assert torch.equal(torch.tensor([inversion.tokens for inversion in inversions]), ids)
+    assert brute_force(lambda row: cut.run(row)[0], target[0, :3], 120) == inversions[0].tokens[:3]
+    assert not any(inversion.failed or any(inversion.rivals) for inversion in inversions)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +71,8 @@ def test_every_mixing_is_inverted(options, ids):
 )
 def test_any_slice_of_a_mixer_is_inverted(flat, ids, options):
     cut = Slice(**options).on(flat)
-    found = exact(cut, list(cut.run(ids)))
-    assert torch.equal(torch.tensor([one.tokens for one in found]), ids)
+    inversions = exact(cut, list(cut.run(ids)))
+    assert torch.equal(torch.tensor([inversion.tokens for inversion in inversions]), ids)
 
 
 def test_a_mixer_has_no_cache_and_leaks_nothing_backwards(flat, ids):

@@ -45,12 +45,12 @@ def test_every_token_is_found(folder, ids, bits):
     for site in ("block.0", "block.1"):
         cut = Slice(sites=(site,)).on(lens)
         target = cut.run(rows)
-        found = exact(cut, list(target))
-        assert torch.equal(torch.tensor([one.tokens for one in found]), rows)
-        assert max(r for one in found for r in one.residuals) <= accepted(cut)
-        assert min(step.evidence.runner_up for one in found for step in one.steps) > 5 * accepted(
-            cut
-        )
+        inversions = exact(cut, list(target))
+        assert torch.equal(torch.tensor([inversion.tokens for inversion in inversions]), rows)
+        assert max(r for inversion in inversions for r in inversion.residuals) <= accepted(cut)
+        assert min(
+            step.evidence.runner_up for inversion in inversions for step in inversion.steps
+        ) > 5 * accepted(cut)
     # The weights are really other weights: the full model's outputs are far outside the tolerance.
     full = Slice(sites=("block.1",)).run(Lens.load(folder, device="cpu"), rows)
     away = (target.float() - full.float()).norm() / full.float().norm()
@@ -63,9 +63,9 @@ def test_the_full_model_reads_states_of_the_quantised_one(folder, ids):
     """
     victim = Slice(sites=("block.1",)).run(Lens.load(folder, dtype="8bit", device="cpu"), ids[:2])
     cut = Slice(sites=("block.1",)).on(Lens.load(folder, device="cpu"))
-    found = exact(cut, list(victim), tolerance=0.1)
-    assert torch.equal(torch.tensor([one.tokens for one in found]), ids[:2])
-    assert min(r for one in found for r in one.residuals) > 1e-3
+    inversions = exact(cut, list(victim), tolerance=0.1)
+    assert torch.equal(torch.tensor([inversion.tokens for inversion in inversions]), ids[:2])
+    assert min(r for inversion in inversions for r in inversion.residuals) > 1e-3
 
 
 def test_the_tolerance_follows_what_the_batch_does_to_the_outputs(folder, ids):
@@ -84,16 +84,16 @@ def test_the_tolerance_follows_what_the_batch_does_to_the_outputs(folder, ids):
     wild = Slice(sites=("block.1",), features=":127").on(lens)
     assert slice_noise(wild) > 1e-4
     assert noise_floor(wild) > calm
-    found = exact(wild, list(wild.run(ids[:2])))
-    assert torch.equal(torch.tensor([one.tokens for one in found]), ids[:2])
-    assert not any(one.failed for one in found)
+    inversions = exact(wild, list(wild.run(ids[:2])))
+    assert torch.equal(torch.tensor([inversion.tokens for inversion in inversions]), ids[:2])
+    assert not any(inversion.failed for inversion in inversions)
 
 
 def test_gradients_reach_the_inputs_of_quantised_models(folder, ids):
     lens = Lens.load(folder, dtype="8bit", device="cpu")
     cut = Slice().on(lens)
-    found = descend(cut, cut.run(ids[:2]), 6, Descent(steps=100))
-    assert float((found.tokens == ids[:2]).float().mean()) > 0.9
+    inversion = descend(cut, cut.run(ids[:2]), 6, Descent(steps=100))
+    assert float((inversion.tokens == ids[:2]).float().mean()) > 0.9
 
 
 def test_the_facade_takes_them(folder, ids):

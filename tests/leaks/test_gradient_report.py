@@ -25,29 +25,31 @@ def model(kind="gpt2", width=64, depth=1):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_all_tokens_but_the_last_are_found_and_no_other(kind):
-    found = shown(model(kind), ["My pack0d!?", "is <b>UVON!"])
-    assert found.recall == found.precision == 1
-    assert found.with_positions is (kind == "gpt2")
-    listed = {(entry.position, entry.token) for entry in found.tokens}
+    gradient = shown(model(kind), ["My pack0d!?", "is <b>UVON!"])
+    assert gradient.recall == gradient.precision == 1
+    assert gradient.with_positions is (kind == "gpt2")
+    listed = {(entry.position, entry.token) for entry in gradient.tokens}
     rows = [b"My pack0d!", b"is <b>UVON"]
-    wanted = {
-        (place if kind == "gpt2" else None, byte) for row in rows for place, byte in enumerate(row)
+    expected = {
+        (position if kind == "gpt2" else None, byte)
+        for row in rows
+        for position, byte in enumerate(row)
     }
-    assert listed == wanted
-    assert found.nearest_other > 10 * found.tolerance
-    assert found.certified.startswith("Certified")
+    assert listed == expected
+    assert gradient.nearest_other > 10 * gradient.tolerance
+    assert gradient.certified.startswith("Certified")
 
 
 def test_a_token_at_two_positions_makes_others_seem_to_stand_at_both():
     """(v at 6) - (u at 6) + (u at 1) is v at 1: in the span, though it was not there. The result
     says which are such.
     """
-    found = shown(model(), ["abcdefa!", "ghijklm!"])
-    assert found.recall == found.precision_anywhere == 1
-    assert found.precision < 1
-    mirages = {(entry.position, entry.token) for entry in found.tokens if not entry.in_batch}
+    gradient = shown(model(), ["abcdefa!", "ghijklm!"])
+    assert gradient.recall == gradient.precision_anywhere == 1
+    assert gradient.precision < 1
+    mirages = {(entry.position, entry.token) for entry in gradient.tokens if not entry.in_batch}
     assert mirages == {(0, ord("m")), (6, ord("g"))}
-    assert "two positions" in found.certified
+    assert "two positions" in gradient.certified
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -57,32 +59,34 @@ def test_the_second_stage_puts_the_tokens_of_each_text_in_order(kind):
     text of its first token alone looks like that token: such are listed, too.
     """
     texts = ["abcdefa!", "ghijklm!", "badcfeg!" if kind == "gpt2" else "nopqrst!"]
-    found = shown(model(kind, depth=2), texts)
-    assert {one.string for one in found.texts if one.in_batch} == {text[:-1] for text in texts}
+    gradient = shown(model(kind, depth=2), texts)
+    assert {text.string for text in gradient.texts if text.in_batch} == {
+        text[:-1] for text in texts
+    }
     mirages = set() if kind == "gpt2" else {text[0] * 7 for text in texts}
-    assert {one.string for one in found.texts if not one.in_batch} == mirages
-    assert found.texts_found == 1
-    assert found.second_rank == 21 < found.width
-    assert f"no other texts than the {3 + len(mirages)} listed" in found.certified
+    assert {text.string for text in gradient.texts if not text.in_batch} == mirages
+    assert gradient.texts_found == 1
+    assert gradient.second_rank == 21 < gradient.width
+    assert f"no other texts than the {3 + len(mirages)} listed" in gradient.certified
 
 
 def test_the_second_stage_lists_nothing_where_everything_lies_in_the_span():
-    found = shown(
+    gradient = shown(
         model("llama", width=32, depth=2),
         ["the quick brown fo", "a lazy dog, and th", "ere it was again a"],
     )
-    assert (found.texts, found.texts_found, found.second_rank) == ([], 0, 32)
-    assert "Of order and grouping nothing is certified" in found.certified
+    assert (gradient.texts, gradient.texts_found, gradient.second_rank) == ([], 0, 32)
+    assert "Of order and grouping nothing is certified" in gradient.certified
 
 
 def test_a_batch_larger_than_the_width_shows_nothing_and_says_so():
-    found = shown(
+    gradient = shown(
         model("llama", width=16),
         ["the quick brown fox jumps over", "a lazy dog, and then it ran a"],
     )
-    assert found.rank == found.width == 16
-    assert found.precision < 0.5
-    assert found.certified.startswith("Nothing is certified")
+    assert gradient.rank == gradient.width == 16
+    assert gradient.precision < 0.5
+    assert gradient.certified.startswith("Nothing is certified")
 
 
 def test_bad_input(bert):

@@ -34,12 +34,13 @@ def rows_of(lens: Lens, ids=IDS, *, batch=4, sites=None, split=None, skip=0, sto
     )
     setup = ProbeSetup(source, sites or lens.default_sites, ids.shape[1], None, skip)
     parts = []
-    for some in [range(len(ids))] if split is None else [range(split), range(split, len(ids))]:
-        own = probe.accumulators(setup)
-        for start in range(some.start, some.stop, batch):
-            windows = list(range(start, min(start + batch, some.stop)))
+    window_ranges = [range(len(ids))] if split is None else [range(split), range(split, len(ids))]
+    for window_range in window_ranges:
+        accumulators = probe.accumulators(setup)
+        for start in range(window_range.start, window_range.stop, batch):
+            windows = list(range(start, min(start + batch, window_range.stop)))
 
-            def take(site, states, windows=windows, own=own):
+            def take(site, states, windows=windows, accumulators=accumulators):
                 at = SiteBatch(
                     site,
                     states,
@@ -50,18 +51,23 @@ def rows_of(lens: Lens, ids=IDS, *, batch=4, sites=None, split=None, skip=0, sto
                 )
                 if site in probe.passing(setup):
                     probe.see(setup, at)
-                if site in own:
-                    probe.update(setup, site, own[site], at)
+                if site in accumulators:
+                    probe.update(setup, site, accumulators[site], at)
 
             lens.run(
                 ids[windows],
                 sites=list(dict.fromkeys([*setup.sites, *probe.passing(setup)])),
                 each=take,
             )
-        parts.append({site: type(one).restore(one.state()) for site, one in own.items()})
+        parts.append(
+            {
+                site: type(accumulator).restore(accumulator.state())
+                for site, accumulator in accumulators.items()
+            }
+        )
     for part in parts[1:]:
-        for site, one in part.items():
-            parts[0][site].merge(one)
+        for site, accumulator in part.items():
+            parts[0][site].merge(accumulator)
     data = ProbeData(Clouds({}, setup.sites), parts[0], {}, np.zeros(0), ids)
     data.clouds = dict.fromkeys(setup.sites)
     return probe.rows(setup, data)
@@ -74,14 +80,14 @@ def shares(rows, site, kind):
 @pytest.mark.parametrize("row", FAMILIES, ids=lambda row: row.name)
 def test_shares_add_up_to_one_in_every_family_and_nothing_is_left_over(row):
     lens = Lens(row.build())
-    found = rows_of(lens)
+    rows = rows_of(lens)
     sums = defaultdict(float)
-    for one in found:
-        sums[one["site"], one["kind"]] += one["share"]
+    for share_row in rows:
+        sums[share_row["site"], share_row["kind"]] += share_row["share"]
     assert {site for site, kind in sums if kind == "branch"} == set(lens.default_sites)
     assert max(abs(total - 1) for total in sums.values()) < 1e-12
     for site in lens.default_sites:
-        parts = shares(found, site, "branch")
+        parts = shares(rows, site, "branch")
         assert abs(parts["rounding"]) < 2e-5, (site, parts)
         assert not any(part.rsplit(".", 1)[-1].isdigit() for part in parts), (
             "a block whose branches are not known"
@@ -89,8 +95,8 @@ def test_shares_add_up_to_one_in_every_family_and_nothing_is_left_over(row):
 
 
 def held_still(norm, x, v):
-    """What a norm of torch or transformers makes of a part v of x, its factor held still, and its
-    bias.
+    """Return what a norm of torch or transformers makes of a part v of x, its factor held still,
+    and its bias.
     """
     bias = getattr(norm, "bias", None)
     if bias is not None:
@@ -106,13 +112,13 @@ def by_hand(lens, steps, site):
     order.
     """
     names = [step for step in steps if isinstance(step, str)]
-    found = lens.run(IDS, sites=[*names, site])
+    states = lens.run(IDS, sites=[*names, site])
     x = 0
     parts = {}
     for step in steps:
         if isinstance(step, str):
-            parts[step] = found[step]
-            x = x + found[step]
+            parts[step] = states[step]
+            x = x + states[step]
             continue
         moved = {name: held_still(step, x, part)[0] for name, part in parts.items()}
         bias = held_still(step, x, x)[1]
@@ -120,10 +126,10 @@ def by_hand(lens, steps, site):
             moved["norm biases"] = moved.get("norm biases", 0) + bias
         parts = moved
         x = sum(moved.values())
-    assert torch.allclose(x, found[site], atol=1e-9)
-    unit = found[site] / found[site].norm(dim=-1, keepdim=True)
+    assert torch.allclose(x, states[site], atol=1e-9)
+    unit = states[site] / states[site].norm(dim=-1, keepdim=True)
     mean = unit.mean((0, 1))
-    norms = found[site].norm(dim=-1)
+    norms = states[site].norm(dim=-1)
     total = 0.0
     result = {}
     for name, part in parts.items():
@@ -187,50 +193,52 @@ def test_branches_equal_brute_force(name):
     lens = Lens(model)
     site, steps = CASES[name](model)
     with torch.no_grad():
-        wanted = by_hand(lens, steps, site)
-    found = shares(rows_of(lens), site, "branch")
-    assert set(found) == {*wanted, "rounding"}
-    for part, share in wanted.items():
-        assert found[part] == pytest.approx(share, abs=1e-9), part
+        expected = by_hand(lens, steps, site)
+    actual = shares(rows_of(lens), site, "branch")
+    assert set(actual) == {*expected, "rounding"}
+    for part, share in expected.items():
+        assert actual[part] == pytest.approx(share, abs=1e-9), part
 
 
 @pytest.mark.parametrize("skip", [0, 1])
 def test_bands_positions_coordinates_and_documents_equal_brute_force(skip):
     lens = Lens(family("GPT-2").double())
     counts = torch.bincount(IDS[:, skip:].flatten(), minlength=97).numpy()
-    found = rows_of(lens, skip=skip)
+    rows = rows_of(lens, skip=skip)
     states = lens.run(IDS, sites="block.1")["block.1"].detach().numpy()
     unit = states / np.linalg.norm(states, axis=-1, keepdims=True)
-    kept = np.zeros(IDS.shape, dtype=bool)
-    kept[:, skip:] = True
-    mean = unit[kept].mean(0)
-    each = (unit @ mean) / kept.sum() / (mean @ mean)
+    counted = np.zeros(IDS.shape, dtype=bool)
+    counted[:, skip:] = True
+    mean = unit[counted].mean(0)
+    contributions = (unit @ mean) / counted.sum() / (mean @ mean)
     order = np.argsort(-counts, kind="stable")
     for part, low, high in (("rank 1-10", 0, 10), ("rank 11-50", 10, 50), ("rank 51-200", 50, 200)):
         inside = np.isin(IDS.numpy(), order[low:high])
-        assert shares(found, "block.1", "band")[part] == pytest.approx(
-            each[kept & inside].sum(), abs=1e-9
+        assert shares(rows, "block.1", "band")[part] == pytest.approx(
+            contributions[counted & inside].sum(), abs=1e-9
         )
     positions = {"position 2-3": (2, 4), "position 4-7": (4, 8), "position 8": (8, 9)}
     for part, (low, high) in positions.items():
-        assert shares(found, "block.1", "position")[part] == pytest.approx(
-            each[:, low:high].sum(), abs=1e-9
+        assert shares(rows, "block.1", "position")[part] == pytest.approx(
+            contributions[:, low:high].sum(), abs=1e-9
         )
-    coordinates = shares(found, "block.1", "coordinate")
+    coordinates = shares(rows, "block.1", "coordinate")
     strongest = int(np.argmax(mean**2))
     assert coordinates[f"coordinate {strongest}"] == pytest.approx(
         mean[strongest] ** 2 / (mean @ mean), abs=1e-9
     )
-    documents = shares(found, "block.1", "document")
-    assert documents["document 1"] == pytest.approx(each[2:4][kept[2:4]].sum(), abs=1e-9)
-    assert ("position 0" in shares(found, "block.1", "position")) == (skip == 0)
+    documents = shares(rows, "block.1", "document")
+    assert documents["document 1"] == pytest.approx(
+        contributions[2:4][counted[2:4]].sum(), abs=1e-9
+    )
+    assert ("position 0" in shares(rows, "block.1", "position")) == (skip == 0)
 
 
 def test_any_split_and_any_batch_give_the_same():
     lens = Lens(family("Bert (masked LM)"))
-    one = rows_of(lens, batch=6)
-    other = rows_of(lens, batch=1, split=3)
-    for a, b in zip(one, other, strict=True):
+    at_once = rows_of(lens, batch=6)
+    by_parts = rows_of(lens, batch=1, split=3)
+    for a, b in zip(at_once, by_parts, strict=True):
         assert a["part"] == b["part"]
         assert a["share"] == pytest.approx(b["share"], abs=1e-6)
         assert (a["interval"] is None) == (b["interval"] is None)
@@ -238,19 +246,19 @@ def test_any_split_and_any_batch_give_the_same():
 
 def test_a_site_that_is_a_branch_is_its_own_whole_and_the_head_has_no_branches():
     lens = Lens(family("GPT-2"))
-    found = rows_of(lens, sites=("block.1.mlp", "head"))
-    assert shares(found, "block.1.mlp", "branch") == pytest.approx(
+    rows = rows_of(lens, sites=("block.1.mlp", "head"))
+    assert shares(rows, "block.1.mlp", "branch") == pytest.approx(
         {"block.1.mlp": 1.0, "rounding": 0.0}
     )
-    assert shares(found, "head", "branch") == {}
-    assert sum(shares(found, "head", "coordinate").values()) == pytest.approx(1)
+    assert shares(rows, "head", "branch") == {}
+    assert sum(shares(rows, "head", "coordinate").values()) == pytest.approx(1)
 
 
 def test_stored_states_have_every_kind_but_branches_and_bands_and_say_why():
-    found = rows_of(Lens(family("GPT-2")), stored=True)
-    kinds = {row["kind"] for row in found}
+    rows = rows_of(Lens(family("GPT-2")), stored=True)
+    kinds = {row["kind"] for row in rows}
     assert kinds == {"position", "coordinate", "document"}
-    assert "no shares by branch" in found[0]["notes"][0]
+    assert "no shares by branch" in rows[0]["notes"][0]
 
 
 def test_a_layer_that_is_no_norm_has_no_law():
@@ -276,10 +284,10 @@ def test_intervals_cover_the_share_of_endless_text():
     generator = np.random.default_rng(0)
 
     def text(windows):
-        own = generator.standard_normal((windows, 2, 6)) * 0.3 + np.array(
+        branches = generator.standard_normal((windows, 2, 6)) * 0.3 + np.array(
             [[1.0] + [0] * 5, [0.2] * 6]
         )
-        return own, own.sum(1)
+        return branches, branches.sum(1)
 
     parts, units = text(100_000)
     truth = {
@@ -300,7 +308,7 @@ def test_intervals_cover_the_share_of_endless_text():
 
 
 def test_in_a_scan_of_a_specimen():
-    found = scan(
+    result = scan(
         "gpt-vanilla",
         "stories",
         max_tokens=1024,
@@ -309,7 +317,7 @@ def test_in_a_scan_of_a_specimen():
         measures="anatomy",
         documents="paragraphs",
     )
-    rows = found.tables["anatomy"]
+    rows = result.tables["anatomy"]
     kinds = {row["kind"] for row in rows}
     assert kinds == {"branch", "band", "position", "coordinate", "document"}
     sums = defaultdict(float)

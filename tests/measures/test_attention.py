@@ -77,13 +77,13 @@ def test_entropy_and_first_share_are_those_of_the_model_s_own_weights(make):
 def test_queries_and_keys_are_gpt2_s_own():
     model = gpt2()
     ids = torch.randint(0, 40, (2, 9), generator=torch.Generator().manual_seed(1))
-    kept = {}
+    outputs = {}
     handle = model.transformer.h[1].attn.c_attn.register_forward_hook(
-        lambda m, i, o: kept.update(qkv=o.detach())
+        lambda m, i, o: outputs.update(qkv=o.detach())
     )
     rows = attention_drift(Lens(model), [ids])
     handle.remove()
-    q, k, _ = kept["qkv"].double().split(16, dim=-1)
+    q, k, _ = outputs["qkv"].double().split(16, dim=-1)
     for head in range(4):
         part = slice(4 * head, 4 * head + 4)
         qs = q[..., part].reshape(-1, 4).numpy()
@@ -92,18 +92,20 @@ def test_queries_and_keys_are_gpt2_s_own():
         assert row["query_drift"] == pytest.approx(
             np.linalg.norm(qs.mean(0)) / np.linalg.norm(qs, axis=1).mean(), abs=1e-5
         )
-        cosine = qs.mean(0) @ ks.mean(0) / np.linalg.norm(qs.mean(0)) / np.linalg.norm(ks.mean(0))
+        query = qs.mean(0)
+        key = ks.mean(0)
+        cosine = query @ key / np.linalg.norm(query) / np.linalg.norm(key)
         assert row["drift_cosine"] == pytest.approx(cosine, abs=1e-4)
 
 
 def test_the_model_is_left_as_it_was():
     model = gpt2()
     ids = torch.arange(8)[None]
-    before = model(ids).logits
+    logits = model(ids).logits
     kind = model.config._attn_implementation
     attention_drift(Lens(model), [ids])
     assert model.config._attn_implementation == kind
-    assert torch.equal(model(ids).logits, before)
+    assert torch.equal(model(ids).logits, logits)
 
 
 def test_a_model_without_attention_says_so():

@@ -33,18 +33,18 @@ def model(planted: float) -> Lens:
     config = GPT2Config(
         vocab_size=256, n_positions=64, n_embd=32, n_layer=1, n_head=2, tie_word_embeddings=False
     )
-    made = GPT2LMHeadModel(config).eval()
+    lm = GPT2LMHeadModel(config).eval()
     ids = torch.tensor(ByteTokenizer().encode(TEXT[0]))
     counts = torch.bincount(ids, minlength=256).float()
     direction = torch.nn.functional.normalize(torch.randn(32), dim=0)
     with torch.no_grad():
         weight = 0.02 * torch.randn(256, 32)
         logs = torch.log(counts.clamp(min=0.5))
-        made.lm_head.weight.copy_(
+        lm.lm_head.weight.copy_(
             weight - (weight @ direction)[:, None] * direction + planted * logs[:, None] * direction
         )
-        made.transformer.ln_f.bias.copy_(6 * direction)
-    return Lens(made, ByteTokenizer(), name="planted")
+        lm.transformer.ln_f.bias.copy_(6 * direction)
+    return Lens(lm, ByteTokenizer(), name="planted")
 
 
 def row(lens: Lens):
@@ -54,20 +54,20 @@ def row(lens: Lens):
 
 
 def test_a_planted_unigram_is_found_and_its_cone_is_gauge():
-    found = row(model(0.3))
-    assert found["correlation"] > 0.95
-    assert found["permuted_p"] < 0.01
-    low, high = found["correlation_interval"]
-    assert low <= found["correlation"] <= high
-    assert found["cosine"] > 0.4
-    assert abs(found["cosine_after"]) < 0.05
-    assert found["gauge"] > 0.9
+    measures = row(model(0.3))
+    assert measures["correlation"] > 0.95
+    assert measures["permuted_p"] < 0.01
+    low, high = measures["correlation_interval"]
+    assert low <= measures["correlation"] <= high
+    assert measures["cosine"] > 0.4
+    assert abs(measures["cosine_after"]) < 0.05
+    assert measures["gauge"] > 0.9
 
 
 def test_without_it_nothing_is_found():
-    found = row(model(0.0))
-    assert abs(found["correlation"]) < 0.6
-    assert found["permuted_p"] > 0.01
+    measures = row(model(0.0))
+    assert abs(measures["correlation"]) < 0.6
+    assert measures["permuted_p"] > 0.01
 
 
 def test_a_head_that_is_no_linear_map_says_why():

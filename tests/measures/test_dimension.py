@@ -21,8 +21,8 @@ def test_distances_equal_the_slow_ones_in_any_blocks(seed, n, d, offset, block):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d)) + offset * rng.standard_normal(d)
     k = min(n - 1, 4)
-    found = neighbour_distances(x, k, block_bytes=block).numpy()
-    np.testing.assert_allclose(found, reference.neighbour_distances(x, k), rtol=1e-6, atol=1e-9)
+    distances = neighbour_distances(x, k, block_bytes=block).numpy()
+    np.testing.assert_allclose(distances, reference.neighbour_distances(x, k), rtol=1e-6, atol=1e-9)
 
 
 def test_scikit_learn_agrees():
@@ -53,12 +53,12 @@ def test_a_flat_sheet_has_its_own_dimension_wherever_it_lies(d):
     x = rng.random((3000, d)) @ np.linalg.qr(rng.standard_normal((30, d)))[
         0
     ].T + rng.standard_normal(30)
-    found = intrinsic_dimension(x)
+    dimensions = intrinsic_dimension(x)
     for name in ("twonn", "mle_dimension"):
-        assert found[name] == pytest.approx(d, rel=0.15), name
+        assert dimensions[name] == pytest.approx(d, rel=0.15), name
     turned = intrinsic_dimension(7 * x @ np.linalg.qr(rng.standard_normal((30, 30)))[0])
-    assert turned["twonn"] == pytest.approx(found["twonn"], rel=1e-3)
-    assert turned["mle_dimension"] == pytest.approx(found["mle_dimension"], rel=1e-6)
+    assert turned["twonn"] == pytest.approx(dimensions["twonn"], rel=1e-3)
+    assert turned["mle_dimension"] == pytest.approx(dimensions["mle_dimension"], rel=1e-6)
 
 
 def test_duplicates_change_nothing():
@@ -69,8 +69,8 @@ def test_duplicates_change_nothing():
 
 @pytest.mark.parametrize("rows", [np.ones((100, 4)), np.zeros((1, 3)), np.arange(8.0)[:, None]])
 def test_too_few_points_give_none(rows):
-    found = intrinsic_dimension(rows)
-    assert found["twonn"] is found["mle_dimension"] is None
+    dimensions = intrinsic_dimension(rows)
+    assert dimensions["twonn"] is dimensions["mle_dimension"] is None
 
 
 def test_equal_distances_give_none_and_never_infinity():

@@ -57,7 +57,7 @@ def exact(x: np.ndarray) -> dict[str, object]:
         )
         trace = mpmath.fsum(covariance[i, i] for i in range(d))
         ratio = trace**2 / mpmath.fsum(covariance[i, j] ** 2 for i in range(d) for j in range(d))
-        found = {
+        measures = {
             "alpha_req": fall[0] / mpmath.fsum(x * x for x in steps),
             "average_cosine": (directed**2 - n) / (n * (n - 1)),
             "drift": length * n / mpmath.fsum(lengths),
@@ -69,7 +69,7 @@ def exact(x: np.ndarray) -> dict[str, object]:
             "rankme": mpmath.exp(entropy(sigma)),
             "top_direction_share": energies[0] / mpmath.fsum(energies),
         }
-        return {name: float(value) for name, value in found.items()} | {
+        return {name: float(value) for name, value in measures.items()} | {
             "sigma": [float(s) for s in sigma]
         }
 

@@ -31,7 +31,7 @@ BESIDE = ("alignment", "anatomy", "attention", "dimension", "logit_lens", "loss"
 
 
 @pytest.fixture(scope="module")
-def found():
+def measured():
     """Name → value, of everything that is measured on Gaussian data here."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
@@ -62,9 +62,9 @@ def found():
         dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators
     )
 
-    def noise(batch, sites, each):
+    def noise(batch, sites, take):
         for site in sites:
-            each(site, torch.randn(*batch.ids.shape, SHAPE.d, generator=generator))
+            take(site, torch.randn(*batch.ids.shape, SHAPE.d, generator=generator))
 
     source = SimpleNamespace(
         visit=noise,
@@ -95,8 +95,8 @@ def found():
     flat = np.zeros((SHAPE.sample, SHAPE.d))
     flat[:, : SHAPE.near] = np.random.default_rng(2).standard_normal((SHAPE.sample, SHAPE.near))
     values |= {f"dimension.{name}": value for name, value in intrinsic_dimension(flat).items()}
-    one, other = np.random.default_rng(3).standard_normal((2, SHAPE.sample, SHAPE.d))
-    values |= {f"alignment.{name}": value for name, value in aligned(one, other).items()}
+    first, second = np.random.default_rng(3).standard_normal((2, SHAPE.sample, SHAPE.d))
+    values |= {f"alignment.{name}": value for name, value in aligned(first, second).items()}
     tallies: dict = {}
     for _ in range(8):
         q, k = (
@@ -116,20 +116,20 @@ def test_every_number_is_in_the_table():
 
 
 @pytest.mark.parametrize("name", [name for name, known in KNOWN.items() if known.value is not None])
-def test_gaussian_data_give_the_known_value(found, name):
+def test_gaussian_data_give_the_known_value(measured, name):
     known = KNOWN[name]
     value = known.value(SHAPE)
     within = known.within(SHAPE)
     if math.isnan(value):
-        assert found[name] is None
+        assert measured[name] is None
     else:
-        assert found[name] == pytest.approx(value, abs=within, rel=0)
+        assert measured[name] == pytest.approx(value, abs=within, rel=0)
 
 
 @pytest.mark.parametrize(
     "name", ["average_cosine", "effective_rank", "isoscore", "rankme", "top_direction_share"]
 )
-def test_the_table_would_notice_a_drift(found, name):
+def test_the_table_would_notice_a_drift(measured, name):
     """A slight cone in one stretched direction moves these beyond what is stated."""
     from headscan.statistics.cloud import Cloud
 

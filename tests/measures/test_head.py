@@ -17,21 +17,23 @@ from headscan.model import Lens
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 8))
 def test_spectrum_equals_svd(seed, v, d):
     w = np.random.default_rng(seed).standard_normal((v, d)) + 0.2
-    found = head_spectrum(torch.tensor(w))
+    spectrum = head_spectrum(torch.tensor(w))
     values = np.zeros(d)
     values[: min(v, d)] = np.linalg.svd(w, compute_uv=False)
-    np.testing.assert_allclose(found["singular_values"], values, atol=1e-6 * values[0])
+    np.testing.assert_allclose(spectrum["singular_values"], values, atol=1e-6 * values[0])
     p = values[values > 1e-6 * values[0]] / values.sum()
-    assert found["singular_entropy"] == pytest.approx(math.log(d) + (p * np.log(p)).sum(), abs=1e-5)
-    for k, error in enumerate(w_error(found["singular_values"])):
+    assert spectrum["singular_entropy"] == pytest.approx(
+        math.log(d) + (p * np.log(p)).sum(), abs=1e-5
+    )
+    for k, error in enumerate(w_error(spectrum["singular_values"])):
         best = np.linalg.svd(w, full_matrices=False)
         cut = (best[0][:, :k] * best[1][:k]) @ best[2][:k]
         assert error == pytest.approx(np.linalg.norm(w - cut) / np.linalg.norm(w), abs=1e-6)
 
 
 def test_a_zero_head_has_no_measures():
-    found = head_spectrum(torch.zeros(4, 3))
-    assert found["singular_entropy"] is None
+    spectrum = head_spectrum(torch.zeros(4, 3))
+    assert spectrum["singular_entropy"] is None
     assert w_error([0.0, 0.0]).tolist() == [0.0] * 3
 
 
@@ -40,10 +42,10 @@ def test_the_counter_expects_every_token_once():
     text = torch.randint(5, (40,)).tolist()
     sums = []
     for end in (1, 2, 10, 39):
-        before = (end - 1) * counting_loss(torch.tensor([text[:end]]), 5)
+        loss_before = (end - 1) * counting_loss(torch.tensor([text[:end]]), 5)
         sums.append(
             sum(
-                math.exp(before - end * counting_loss(torch.tensor([[*text[:end], token]]), 5))
+                math.exp(loss_before - end * counting_loss(torch.tensor([[*text[:end], token]]), 5))
                 for token in range(5)
             )
         )
@@ -59,9 +61,9 @@ def test_the_loss_at_the_best_scale_is_that_of_the_logits_without_their_factor()
         norms[-1].bias *= 8
     rows = [
         headscan.scan(
-            each, "stories", measures="loss", max_tokens=2048, context=64, sample=0
+            source, "stories", measures="loss", max_tokens=2048, context=64, sample=0
         ).tables["loss"][0]
-        for each in (healthy, sharp)
+        for source in (healthy, sharp)
     ]
     assert rows[1]["loss"] > 3 * rows[0]["loss"]
     assert rows[1]["best_loss"] == pytest.approx(rows[0]["best_loss"], rel=0.02)

@@ -33,7 +33,7 @@ def everything():
 
 def test_every_number_has_an_interval_or_a_reason(everything):
     for probe in PROBES.values():
-        seen: set[str] = set()
+        unexplained: set[str] = set()
         for row in everything.document[probe.words.name]:
             for name, field in probe.words.fields.items():
                 if isinstance(row.get(name), int | float) and row.get("null") is None:
@@ -42,7 +42,7 @@ def test_every_number_has_an_interval_or_a_reason(everything):
                         assert any(
                             "no interval of" in note and name in note for note in row["notes"]
                         ), (probe.words.name, name)
-                        seen |= {name} if not field.interval else set()
+                        unexplained |= {name} if not field.interval else set()
                     else:
                         low, high = interval
                         assert low <= high, (probe.words.name, name, interval)
@@ -52,7 +52,7 @@ def test_every_number_has_an_interval_or_a_reason(everything):
                             row[name],
                             interval,
                         )
-        assert not seen, (probe.words.name, seen)
+        assert not unexplained, (probe.words.name, unexplained)
 
 
 def test_what_is_said_to_come_without_position_0_does(everything):
@@ -79,28 +79,28 @@ def ratio(draw, replicates: int = 60) -> float:
 
 def dimension(name):
     def draw(rng):
-        found = intrinsic_dimension(rng.standard_normal((400, 3)), blocks=np.arange(400) // 50)
-        return found[name], found[f"{name}_interval"]
+        dimension = intrinsic_dimension(rng.standard_normal((400, 3)), blocks=np.arange(400) // 50)
+        return dimension[name], dimension[f"{name}_interval"]
 
     return draw
 
 
 def sphere(rng):
     rows = rng.standard_normal((300, 8)) + 0.3
-    found = uniformity_by_block(rows, np.arange(300) // 38, np.zeros(300, dtype=bool))
-    return found["uniformity"], found["uniformity_interval"]
+    uniformity = uniformity_by_block(rows, np.arange(300) // 38, np.zeros(300, dtype=bool))
+    return uniformity["uniformity"], uniformity["uniformity_interval"]
 
 
 def agreement(rng):
     rows = rng.standard_normal((200, 8)) * [3, 1, 1, 1, 1, 1, 1, 1]
-    found = agreements(rows, {1: np.array([0])}, np.arange(200) // 25, np.zeros(200, dtype=bool))
-    return found["agreement_1"], found["agreement_1_interval"]
+    shares = agreements(rows, {1: np.array([0])}, np.arange(200) // 25, np.zeros(200, dtype=bool))
+    return shares["agreement_1"], shares["agreement_1_interval"]
 
 
 def pairs(rng):
-    one = rng.standard_normal((200, 12))
-    found = aligned(one, one + rng.standard_normal((200, 12)))
-    return found["relative"], found["relative_interval"]
+    first = rng.standard_normal((200, 12))
+    alignment = aligned(first, first + rng.standard_normal((200, 12)))
+    return alignment["relative"], alignment["relative_interval"]
 
 
 def axes(rng):
@@ -143,11 +143,13 @@ def test_without_position_0_is_what_remains():
     first = np.arange(120) % 5 == 0
     rows[first] += 5
     blocks = np.arange(120) // 20
-    found = intrinsic_dimension(rows, blocks=blocks, first=first)
+    dimensions = intrinsic_dimension(rows, blocks=blocks, first=first)
     alone = intrinsic_dimension(rows[~first], blocks=blocks[~first])
     for name in ("twonn", "mle_dimension", "distinct_points"):
-        assert found[f"{name}_without_first"] == pytest.approx(alone[name], rel=1e-9)
-    assert found["twonn_without_first_interval"] == pytest.approx(alone["twonn_interval"], rel=1e-9)
+        assert dimensions[f"{name}_without_first"] == pytest.approx(alone[name], rel=1e-9)
+    assert dimensions["twonn_without_first_interval"] == pytest.approx(
+        alone["twonn_interval"], rel=1e-9
+    )
     assert uniformity_by_block(rows, blocks, first)["uniformity_without_first"] == pytest.approx(
         uniformity(rows[~first])
     )
@@ -160,14 +162,14 @@ def test_classes_without_a_part():
     x = torch.tensor(rng.standard_normal((50, 3)))
     labels = torch.tensor(rng.integers(0, 6, 50))
     part = torch.arange(50) % 3 == 0
-    whole = ClassSums(3)
-    own = ClassSums(3)
-    rest = ClassSums(3)
-    whole.update(labels, x)
-    own.update(labels[part], x[part])
-    rest.update(labels[~part], x[~part])
-    found = whole.without(own)
-    order = [found.labels.tolist().index(label) for label in rest.labels.tolist()]
-    torch.testing.assert_close(found.sums[order], rest.sums)
-    torch.testing.assert_close(found.squares[order], rest.squares)
-    assert found.counts[order].tolist() == rest.counts.tolist()
+    full = ClassSums(3)
+    part_sums = ClassSums(3)
+    remaining = ClassSums(3)
+    full.update(labels, x)
+    part_sums.update(labels[part], x[part])
+    remaining.update(labels[~part], x[~part])
+    difference = full.without(part_sums)
+    order = [difference.labels.tolist().index(label) for label in remaining.labels.tolist()]
+    torch.testing.assert_close(difference.sums[order], remaining.sums)
+    torch.testing.assert_close(difference.squares[order], remaining.squares)
+    assert difference.counts[order].tolist() == remaining.counts.tolist()

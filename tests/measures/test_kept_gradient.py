@@ -23,7 +23,8 @@ def _slow(states, rows, targets, bias=None, cap=None):
     p /= p.sum(1, keepdims=True)
     p[np.arange(len(z)), targets.numpy()] -= 1
     g = p * slope
-    return np.stack([((g @ projector) ** 2).sum(1), (g**2).sum(1)], 1), g, projector
+    through = ((g @ projector) ** 2).sum(1)
+    return np.stack([through, (g**2).sum(1)], 1), g, projector
 
 
 @pytest.mark.parametrize("cap", [None, 3.0])
@@ -36,23 +37,23 @@ def test_it_is_what_the_projector_leaves(cap):
     through = GradientThroughHead(rows, bias=bias, cap=cap)
     for part in (slice(0, 7), slice(7, 90)):
         through.update(states[part], targets[part])
-    found = through.result()
+    result = through.result()
     energies, g, projector = _slow(states, rows, targets, bias, cap)
     np.testing.assert_allclose(through.token_energies, energies, rtol=1e-9)
-    assert found.kept_norm == pytest.approx(
+    assert result.kept_norm == pytest.approx(
         np.sqrt(energies[:, 0].sum() / energies[:, 1].sum()), rel=1e-9
     )
     lent = (g**2 @ np.diag(projector)).sum() / (g**2).sum()
-    assert found.kept_norm_leverage == pytest.approx(np.sqrt(lent), rel=1e-9)
+    assert result.kept_norm_leverage == pytest.approx(np.sqrt(lent), rel=1e-9)
     mean = g.mean(0)
-    assert found.batch_kept_norm == pytest.approx(
+    assert result.batch_kept_norm == pytest.approx(
         np.linalg.norm(projector @ mean) / np.linalg.norm(mean), rel=1e-9
     )
     values = np.linalg.svd(g, compute_uv=False) ** 2
-    assert found.kept_norm_best == pytest.approx(
+    assert result.kept_norm_best == pytest.approx(
         np.sqrt(values[:12].sum() / values.sum()), rel=1e-9
     )
-    assert found.kept_norm < found.kept_norm_best
+    assert result.kept_norm < result.kept_norm_best
 
 
 def test_the_leverage_null_is_the_mean_over_random_signs():
@@ -65,7 +66,7 @@ def test_the_leverage_null_is_the_mean_over_random_signs():
     _, g, projector = _slow(states, rows, targets)
     draw = np.random.default_rng(0)
     flipped = [np.abs(g) * draw.choice([-1, 1], size=g.shape) for _ in range(40)]
-    energy = np.mean([((each @ projector) ** 2).sum() for each in flipped]) / (g**2).sum()
+    energy = np.mean([((signs @ projector) ** 2).sum() for signs in flipped]) / (g**2).sum()
     assert through.result().kept_norm_leverage == pytest.approx(np.sqrt(energy), rel=0.03)
 
 
@@ -76,17 +77,17 @@ def test_a_random_head_keeps_its_share_of_dimensions():
     # another head than the one that made the states
     logits = GradientThroughHead(torch.randn(2000, 64))
     logits.update(0.1 * states, targets)
-    found = logits.result()
-    assert found.kept_norm_random == pytest.approx(np.sqrt(64 / 2000))
-    assert found.kept_norm == pytest.approx(found.kept_norm_random, rel=0.03)
-    assert found.kept_norm_leverage == pytest.approx(found.kept_norm_random, rel=0.03)
+    result = logits.result()
+    assert result.kept_norm_random == pytest.approx(np.sqrt(64 / 2000))
+    assert result.kept_norm == pytest.approx(result.kept_norm_random, rel=0.03)
+    assert result.kept_norm_leverage == pytest.approx(result.kept_norm_random, rel=0.03)
 
 
 def test_sure_predictions_do_not_cancel():
     rows = torch.eye(8).repeat(4, 1)[:30]
     states = 40.0 * torch.eye(8)[:4]
     states[:, 4] = 60  # token 4 (and its copies) nearly sure, up to rounding
-    rows[12], rows[20], rows[28] = 0, 0, 0
+    rows[[12, 20, 28]] = 0
     targets = torch.full((4,), 4)
     through = GradientThroughHead(rows)
     through.update(states, targets)

@@ -31,13 +31,13 @@ def test_the_peer_agrees():
 
 def test_descending_the_regulariser_opens_a_cone():
     x = (torch.randn(64, 6, generator=torch.Generator().manual_seed(0)) + 2).requires_grad_()
-    before = cosine_regulariser(x).item()
+    value_before = cosine_regulariser(x).item()
     optimiser = torch.optim.Adam([x], lr=0.05)
     for _ in range(100):
         optimiser.zero_grad()
         cosine_regulariser(x).backward()
         optimiser.step()
-    assert cosine_regulariser(x).item() < before - 0.1
+    assert cosine_regulariser(x).item() < value_before - 0.1
 
 
 def test_what_cannot_be_scored_is_refused():

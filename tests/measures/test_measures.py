@@ -21,7 +21,7 @@ TOLERANCE = {"rankme": 1e-5, "alpha_req": 1e-5}
 
 # Those of headscan's own measures, and what a newcomer brings as its `reference`.
 REFERENCES = reference.SCALARS | {
-    name: one.reference for name, one in MEASURES.items() if one.reference
+    name: measure.reference for name, measure in MEASURES.items() if measure.reference
 }
 
 
@@ -45,11 +45,11 @@ def values(x) -> dict[str, float | None]:
     return {name: measure(cloud) for name, measure in MEASURES.items()}
 
 
-def same(value: float | None, other: float | None, rel: float) -> bool:
-    """Of one size, or both undefined."""
-    if value is None or other is None:
-        return value is other
-    return value == pytest.approx(other, rel=rel, abs=1e-9)
+def same(value: float | None, expected: float | None, rel: float) -> bool:
+    """Tell whether two values are equal, or both undefined."""
+    if value is None or expected is None:
+        return value is expected
+    return value == pytest.approx(expected, rel=rel, abs=1e-9)
 
 
 @settings(deadline=None)
@@ -68,41 +68,41 @@ def test_every_measure_equals_its_reference(x):
 @settings(deadline=None)
 @given(clouds(), st.integers(0, 1000))
 def test_rotation_changes_nothing(x, seed):
-    before = values(x)
-    after = values(x @ orthogonal(x.shape[1], seed))
-    for name, value in before.items():
-        assert same(after[name], value, TOLERANCE.get(name, 1e-6)), name
+    original = values(x)
+    rotated = values(x @ orthogonal(x.shape[1], seed))
+    for name, value in original.items():
+        assert same(rotated[name], value, TOLERANCE.get(name, 1e-6)), name
 
 
 @settings(deadline=None)
 @given(clouds(), st.floats(0.01, 100))
 def test_scale_changes_lengths_only(x, scale):
-    before = values(x)
-    after = values(scale * x)
-    for name, value in before.items():
+    original = values(x)
+    scaled = values(scale * x)
+    for name, value in original.items():
         factor = scale if MEASURES[name].words.group == "norms" else 1.0
         assert same(
-            after[name], None if value is None else factor * value, TOLERANCE.get(name, 1e-6)
+            scaled[name], None if value is None else factor * value, TOLERANCE.get(name, 1e-6)
         ), name
 
 
 @settings(deadline=None)
 @given(clouds(), st.floats(-5, 5))
 def test_translation_changes_no_centred_measure(x, shift):
-    before = values(x)
-    after = values(x + shift)
+    original = values(x)
+    shifted = values(x + shift)
     for name in ("participation_ratio", "isoscore"):
-        assert after[name] == pytest.approx(before[name], rel=1e-5, abs=1e-7), name
+        assert shifted[name] == pytest.approx(original[name], rel=1e-5, abs=1e-7), name
 
 
 @settings(deadline=None)
 @given(clouds())
 def test_duplicates_change_no_spectral_measure(x):
-    before = values(x)
-    after = values(np.repeat(x, 3, axis=0))
+    original = values(x)
+    repeated = values(np.repeat(x, 3, axis=0))
     for name, measure in MEASURES.items():
         if measure.words.spectral or measure.words.group == "norms":
-            assert same(after[name], before[name], 1e-6), name
+            assert same(repeated[name], original[name], 1e-6), name
 
 
 @settings(deadline=None)
@@ -124,24 +124,24 @@ def test_rank_k_data_fill_k_dimensions(rank):
     basis = orthogonal(8, rank)[:rank]
     x = np.repeat(np.vstack([basis, -basis]), 5, axis=0)  # an even cloud on `rank` axes
     generator.shuffle(x)
-    found = values(x)
-    assert found["effective_rank"] == pytest.approx(rank, rel=1e-6)
-    assert found["participation_ratio"] == pytest.approx(rank, rel=1e-6)
-    assert found["top_direction_share"] == pytest.approx(1 / rank, rel=1e-6)
-    assert found["isoscore"] == pytest.approx((rank - 1) / 7, abs=1e-9)
+    measures = values(x)
+    assert measures["effective_rank"] == pytest.approx(rank, rel=1e-6)
+    assert measures["participation_ratio"] == pytest.approx(rank, rel=1e-6)
+    assert measures["top_direction_share"] == pytest.approx(1 / rank, rel=1e-6)
+    assert measures["isoscore"] == pytest.approx((rank - 1) / 7, abs=1e-9)
 
 
 def test_gaussian_data_have_the_known_values():
     n = 200_000
     d = 16
     x = np.random.default_rng(0).standard_normal((n, d))
-    found = values(x)
-    assert abs(found["average_cosine"]) < 5 * math.sqrt(2 / d) / n
-    assert found["mean_norm"] == pytest.approx(
+    measures = values(x)
+    assert abs(measures["average_cosine"]) < 5 * math.sqrt(2 / d) / n
+    assert measures["mean_norm"] == pytest.approx(
         math.sqrt(2) * math.gamma((d + 1) / 2) / math.gamma(d / 2), rel=2e-3
     )
-    assert found["effective_rank"] == pytest.approx(d, rel=2e-3)
-    assert found["isoscore"] == pytest.approx(1.0, abs=2e-3)
+    assert measures["effective_rank"] == pytest.approx(d, rel=2e-3)
+    assert measures["isoscore"] == pytest.approx(1.0, abs=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -158,18 +158,20 @@ def test_gaussian_data_have_the_known_values():
     ],
 )
 def test_what_is_not_defined_is_none_and_never_nan(rows, undefined):
-    found = values(rows)
-    assert {name for name, value in found.items() if value is None} == undefined
-    assert all(math.isfinite(value) for value in found.values() if value is not None)
+    measures = values(rows)
+    assert {name for name, value in measures.items() if value is None} == undefined
+    assert all(math.isfinite(value) for value in measures.values() if value is not None)
     assert all(MEASURES[name].words.undefined for name in undefined)
 
 
 def test_fewer_rows_than_dimensions():
     x = np.random.default_rng(1).standard_normal((5, 20))
-    found = values(x)
-    assert found["effective_rank"] <= 5 + 1e-9
-    assert found["participation_ratio"] <= 4 + 1e-9
-    assert found["participation_ratio"] == pytest.approx(reference.participation_ratio(x), rel=1e-9)
+    measures = values(x)
+    assert measures["effective_rank"] <= 5 + 1e-9
+    assert measures["participation_ratio"] <= 4 + 1e-9
+    assert measures["participation_ratio"] == pytest.approx(
+        reference.participation_ratio(x), rel=1e-9
+    )
 
 
 def test_a_massive_position_leaves_the_rest_exact():
@@ -183,24 +185,24 @@ def test_a_massive_position_leaves_the_rest_exact():
     statistics = SiteStatistics(24)
     statistics.update(x, list(range(40)))
     cloud = Cloud.of_sums(statistics.sums("without_first"))
-    rest = x[:, 1:].reshape(-1, 24).double().numpy()
+    remaining = x[:, 1:].reshape(-1, 24).double().numpy()
     for name, slow in REFERENCES.items():
-        assert MEASURES[name](cloud) == pytest.approx(slow(rest), rel=1e-6, abs=1e-9), name
+        assert MEASURES[name](cloud) == pytest.approx(slow(remaining), rel=1e-6, abs=1e-9), name
 
 
 def test_measures_say_what_they_are():
     for name, measure in MEASURES.items():
-        words = measure.words
+        description = measure.words
         assert measure.name == name
         assert all(
             (
-                words.title,
-                words.group,
-                words.sentence,
-                words.formula,
-                words.source,
-                words.undefined,
-                words.cost,
+                description.title,
+                description.group,
+                description.sentence,
+                description.formula,
+                description.source,
+                description.undefined,
+                description.cost,
             )
         )
 
@@ -226,7 +228,7 @@ def test_a_measure_takes_any_rows_and_says_what_it_cannot_take():
 def test_the_strongest_directions_of_a_wide_cloud_are_those_of_all(offset):
     x = torch.randn(900, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = x * torch.linspace(3, 0.1, 300, dtype=torch.float64) + offset
-    found = Cloud.of_rows(x).strongest(3)
-    every = Cloud.of_rows(x).directions[:, :3]
-    assert found.shape == (300, 3)
-    np.testing.assert_allclose(np.abs(found.T @ every), np.eye(3), atol=1e-7)
+    directions = Cloud.of_rows(x).strongest(3)
+    expected = Cloud.of_rows(x).directions[:, :3]
+    assert directions.shape == (300, 3)
+    np.testing.assert_allclose(np.abs(directions.T @ expected), np.eye(3), atol=1e-7)

@@ -24,15 +24,16 @@ def planted():
         WINDOWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     )
     x[..., 7] += 4
-    places = [(window, 5 if window == 4 else 0) for window in range(WINDOWS)]
-    for window, position in places:
-        x[window, position, 3], x[window, position, 8] = -9000.0, 6000.0
+    sink_positions = [(window, 5 if window == 4 else 0) for window in range(WINDOWS)]
+    for window, position in sink_positions:
+        x[window, position, 3] = -9000.0
+        x[window, position, 8] = 6000.0
     ids = torch.arange(WINDOWS * LENGTH).reshape(WINDOWS, LENGTH) % 50
     statistics = SiteStatistics(WIDTH)
     for part in torch.arange(WINDOWS).split(6):
         statistics.update(x[part], part.tolist(), None, ids[part])
     sinks = torch.zeros(WINDOWS, LENGTH, dtype=torch.bool)
-    sinks[tuple(torch.tensor(places).T)] = True
+    sinks[tuple(torch.tensor(sink_positions).T)] = True
     cells, cloud = site_cells(
         "block.0", statistics, list(MEASURES.values()), lambda ids: [f"<{i}>" for i in ids]
     )
@@ -74,12 +75,14 @@ def test_massive_and_rogue_coordinates_are_named_with_what_is_left(planted):
     parts = (unit.sum(0) ** 2 - unit.square().sum(0)) / (len(unit) * (len(unit) - 1))
     assert cells["rogue_coordinates"] == [7]
     assert cells["rogue_share"] == pytest.approx(float(parts[7] / parts.sum()))
-    kept = [k for k in range(WIDTH) if k != 7]
+    remaining = [k for k in range(WIDTH) if k != 7]
     assert cells["average_cosine_without_rogue"] == pytest.approx(
-        float(parts[kept].sum()), rel=1e-6
+        float(parts[remaining].sum()), rel=1e-6
     )
     for name in ("top_direction_share", "effective_rank"):
-        assert cells[f"{name}_without_rogue"] == pytest.approx(MEASURES[name](rows[:, kept])), name
+        assert cells[f"{name}_without_rogue"] == pytest.approx(
+            MEASURES[name](rows[:, remaining])
+        ), name
 
 
 def test_where_there_are_no_sinks_nothing_is_set_aside():

@@ -23,12 +23,15 @@ from headscan.statistics.linearisation import Gradient
 
 @measure(
     Term(
-        "Share of three", "The energy on the first three directions.", formula="Σᵢ₌₁³ σᵢ²/Σσ²", range=(0.0, 1.0),
+        "Share of three", "The energy on the first three directions.",
+        formula="Σᵢ₌₁³ σᵢ²/Σσ²", range=(0.0, 1.0),
         source="made here", undefined="no vectors",
     ),
     group="spectra", spectral=True, core=False,
     reference=lambda rows: float((s := np.linalg.svd(rows)[1] ** 2)[:3].sum() / s.sum()),
-    gradient=lambda at: Gradient(energies=((np.arange(16) < 3) - at.energies[:3].sum() / at.trace) / at.trace),
+    gradient=lambda at: Gradient(
+        energies=((np.arange(16) < 3) - at.energies[:3].sum() / at.trace) / at.trace
+    ),
 )
 def share_of_three(cloud):
     """Share of energy on the first three directions."""
@@ -43,8 +46,9 @@ class WindowsProbe(Probe):
     """How many windows were kept."""
 
     words = ProbeWords(
-        name="kept_windows", title="Windows kept", group="words", sentence="How many windows were kept?", literature="none",
-        position="It counts windows.", fields={"kept": Field("windows", "Windows kept.", range=(0, None), interval="a count")},
+        name="kept_windows", title="Windows kept", group="words", literature="none",
+        sentence="How many windows were kept?", position="It counts windows.",
+        fields={"kept": Field("windows", "Windows kept.", range=(0, None), interval="a count")},
     )
 
     def rows(self, setup, data):

@@ -14,16 +14,16 @@ def test_hubness_equals_counting_by_hand_and_sees_a_hub():
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     counts = np.zeros(60)
     for i in range(60):
-        near = sorted((j for j in range(60) if j != i), key=lambda j: -float(unit[i] @ unit[j]))[
-            :10
-        ]
-        counts[near] += 1
-    found = hubness(x)
-    assert found["hub_skewness"] == pytest.approx(
+        neighbours = sorted(
+            (j for j in range(60) if j != i), key=lambda j: -float(unit[i] @ unit[j])
+        )[:10]
+        counts[neighbours] += 1
+    measures = hubness(x)
+    assert measures["hub_skewness"] == pytest.approx(
         ((counts - 10) ** 3).mean() / ((counts - 10) ** 2).mean() ** 1.5
     )
-    assert found["robin_hood"] == pytest.approx(np.abs(counts - 10).sum() / 1200)
-    assert found["antihubs"] == (counts == 0).mean()
+    assert measures["robin_hood"] == pytest.approx(np.abs(counts - 10).sum() / 1200)
+    assert measures["antihubs"] == (counts == 0).mean()
     wide = rng.standard_normal((500, 300))
     # of directions without a cone: as by chance
     assert hubness(wide)["hub_skewness"] == pytest.approx(10**-0.5, abs=0.2)

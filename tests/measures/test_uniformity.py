@@ -24,8 +24,8 @@ def test_uniformity_equals_all_pairs_in_any_blocks(seed, n, d, t, block):
 
 @pytest.mark.parametrize("d", [2, 16, 384])
 def test_directions_even_on_the_sphere_reach_the_floor(d):
-    found = uniformity(np.random.default_rng(0).standard_normal((3000, d)))
-    assert found == pytest.approx(uniformity_floor(d), abs=0.02)
+    value = uniformity(np.random.default_rng(0).standard_normal((3000, d)))
+    assert value == pytest.approx(uniformity_floor(d), abs=0.02)
 
 
 def test_the_floor_of_two_dimensions_is_bessel_s():

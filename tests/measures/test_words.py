@@ -24,11 +24,11 @@ def tally_of(x, windows=None):
 def test_contexts_equal_the_mean_over_pairs(seed, windows, length, offset):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((windows, length, 4)) + offset * rng.standard_normal((windows, 1, 4))
-    found = contexts(tally_of(x).total())
+    measures = contexts(tally_of(x).total())
     for name, value in reference.contexts(list(x)).items():
-        assert found[name] == pytest.approx(value, abs=1e-9), name
-    assert found["within_adjusted"] == pytest.approx(
-        found["within_cosine"] - found["between_cosine"]
+        assert measures[name] == pytest.approx(value, abs=1e-9), name
+    assert measures["within_adjusted"] == pytest.approx(
+        measures["within_cosine"] - measures["between_cosine"]
     )
 
 
@@ -42,10 +42,10 @@ def test_independent_tokens_have_no_context():
 
 
 def test_one_window_has_no_between():
-    found = contexts(tally_of(np.random.default_rng(0).standard_normal((1, 5, 3))).total())
-    assert found["between_cosine"] is None
-    assert found["within_adjusted"] is None
-    assert found["within_cosine"] is not None
+    measures = contexts(tally_of(np.random.default_rng(0).standard_normal((1, 5, 3))).total())
+    assert measures["between_cosine"] is None
+    assert measures["within_adjusted"] is None
+    assert measures["within_cosine"] is not None
 
 
 def test_zero_vectors_alone_leave_all_undefined():
@@ -68,10 +68,10 @@ def test_words_that_never_change_have_self_similarity_one():
     labels = torch.arange(4).repeat(6)
     sums = ClassSums(3)
     sums.update(labels, torch.randn(4, 3, generator=torch.Generator().manual_seed(0))[labels])
-    found = words(sums, 0.25)
-    assert found["self_similarity"] == pytest.approx(1)
-    assert found["self_adjusted"] == pytest.approx(0.75)
-    assert found["words"] == 4
+    measures = words(sums, 0.25)
+    assert measures["self_similarity"] == pytest.approx(1)
+    assert measures["self_adjusted"] == pytest.approx(0.75)
+    assert measures["words"] == 4
     assert words(ClassSums(3), None) == {
         "self_similarity": None,
         "self_similarity_interval": None,
@@ -84,9 +84,9 @@ def test_words_that_never_change_have_self_similarity_one():
 def test_mev_of_noise_is_no_better_than_its_baseline():
     x = np.random.default_rng(0).standard_normal((2000, 16))
     labels = np.arange(2000) % 100
-    found = maximum_explainable_variance(x, labels)
-    assert found["mev_words"] == 100
-    assert abs(found["mev_adjusted"]) < 0.02
+    measures = maximum_explainable_variance(x, labels)
+    assert measures["mev_words"] == 100
+    assert abs(measures["mev_adjusted"]) < 0.02
     assert maximum_explainable_variance(np.zeros((9, 2)), np.zeros(9))["mev"] is None
 
 

@@ -23,8 +23,8 @@ def values(lens: Lens, prefix: str = "") -> dict[str, torch.Tensor]:
     return lens.run(tokens, sites=f"{prefix}**", **extra)
 
 
-def stream(found: dict[str, torch.Tensor], prefix: str, index: int) -> torch.Tensor:
-    return found[f"{prefix}embedding"] if index == 0 else found[f"{prefix}block.{index - 1}"]
+def stream(states: dict[str, torch.Tensor], prefix: str, index: int) -> torch.Tensor:
+    return states[f"{prefix}embedding"] if index == 0 else states[f"{prefix}block.{index - 1}"]
 
 
 @pytest.mark.parametrize("row", script.FAMILIES, ids=lambda row: row.name)
@@ -32,17 +32,17 @@ def test_a_plain_block_is_its_input_plus_its_branches(row):
     lens = Lens(row.build())
     checked = 0
     for stack in lens.stacks:
-        found = values(lens, stack.prefix)
+        states = values(lens, stack.prefix)
         for index, plain in enumerate(stack.plain):
             if not plain:
                 continue
             name = f"{stack.prefix}block.{index}"
-            branches = [found[site] for site in found if site.startswith(f"{name}.")]
+            branches = [states[site] for site in states if site.startswith(f"{name}.")]
             assert len(branches) >= 1
-            total = stream(found, stack.prefix, index) + sum(branches)
+            total = stream(states, stack.prefix, index) + sum(branches)
             halved = any(f"after {name};" in note for note in lens.notes)
             assert torch.allclose(
-                found[name], total / 2 if halved else total, atol=2e-5, rtol=1e-5
+                states[name], total / 2 if halved else total, atol=2e-5, rtol=1e-5
             ), name
             checked += 1
     pre_norm = (
@@ -54,13 +54,13 @@ def test_a_plain_block_is_its_input_plus_its_branches(row):
 def test_each_branch_of_a_block_of_berts_kind_is_taken_before_its_norm():
     model = family("Bert (masked LM)")
     lens = Lens(model)
-    found = values(lens)
+    states = values(lens)
     for index, layer in enumerate(model.bert.encoder.layer):
         middle = layer.attention.output.LayerNorm(
-            stream(found, "", index) + found[f"block.{index}.attention"]
+            stream(states, "", index) + states[f"block.{index}.attention"]
         )
-        end = layer.output.LayerNorm(middle + found[f"block.{index}.mlp"])
-        assert torch.allclose(found[f"block.{index}"], end, atol=1e-5)
+        end = layer.output.LayerNorm(middle + states[f"block.{index}.mlp"])
+        assert torch.allclose(states[f"block.{index}"], end, atol=1e-5)
 
 
 def test_a_norm_that_belongs_to_the_branch_is_part_of_it():
@@ -100,13 +100,13 @@ def test_a_branch_that_the_model_overwrites_is_kept_as_it_was():
     model = family("Falcon (parallel)")
     lens = Lens(model)
     assert lens._taps["block.0.mlp"].overwritten
-    seen = {}
+    watched = {}
     with (
         torch.no_grad(),
-        lens.watch("block.0.mlp", lambda site, tensor: seen.update({site: tensor.clone()})),
+        lens.watch("block.0.mlp", lambda site, tensor: watched.update({site: tensor.clone()})),
     ):
         model(input_ids=ids())
-    assert torch.equal(lens.run(ids(), sites="block.0.**")["block.0.mlp"], seen["block.0.mlp"])
+    assert torch.equal(lens.run(ids(), sites="block.0.**")["block.0.mlp"], watched["block.0.mlp"])
 
 
 @pytest.mark.parametrize("build", [gpt2, llama])

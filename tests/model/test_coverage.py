@@ -10,16 +10,16 @@ script = coverage_script()
 
 
 @pytest.fixture(scope="module")
-def seen() -> dict:
+def compared() -> dict:
     return {}
 
 
 @pytest.mark.parametrize("family", script.FAMILIES, ids=lambda family: family.name)
-def test_sites_are_the_models_own_hidden_states(family, seen):
+def test_sites_are_the_models_own_hidden_states(family, compared):
     model = family.build()
-    before = hooks(model)
+    hooks_before = hooks(model)
     result = script.compare(model)
-    seen[family.name] = result
+    compared[family.name] = result
     lens = result.lens
     assert result.worst < 1e-5
     for stack in lens.stacks:
@@ -34,12 +34,12 @@ def test_sites_are_the_models_own_hidden_states(family, seen):
     assert family.build().training is False
     fresh = family.build()
     script.Lens(fresh)
-    assert hooks(fresh) == before
+    assert hooks(fresh) == hooks_before
 
 
-def test_the_page_is_up_to_date(seen):
+def test_the_page_is_up_to_date(compared):
     results = [
-        (family, seen.get(family.name) or script.compare(family.build()))
+        (family, compared.get(family.name) or script.compare(family.build()))
         for family in script.FAMILIES
     ]
     assert script.PAGE.read_text("utf-8") == script.page(results), "run: python scripts/coverage.py"

@@ -33,9 +33,9 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("file", ["q4.gguf", "deep/q8.gguf"])
 def test_a_file_of_a_repository_is_fetched_and_read_as_a_local_one(hub, tmp_path, file):
-    found = source.find_source(f"org/model/{file}")
-    assert found.gguf == tmp_path / file
-    assert (found.given, found.folder) == (f"org/model/{file}", (tmp_path / file).parent)
+    location = source.find_source(f"org/model/{file}")
+    assert location.gguf == tmp_path / file
+    assert (location.given, location.folder) == (f"org/model/{file}", (tmp_path / file).parent)
 
 
 def test_a_file_that_is_not_there_is_named(hub):

@@ -48,8 +48,8 @@ def test_a_run_stops_at_the_deepest_site(lens, site, blocks, norm):
     counters = [count_calls(lens.model, f"transformer.h.{i}") for i in range(4)]
     mlp = count_calls(lens.model, "transformer.h.2.mlp")
     last = count_calls(lens.model, "transformer.ln_f")
-    found = lens.run(ids(), sites=site)
-    assert list(found) == [site]
+    states = lens.run(ids(), sites=site)
+    assert list(states) == [site]
     assert sum(map(len, counters)) == blocks
     assert len(last) == norm
     assert len(mlp) == (1 if blocks > 2 and site != "block.2.attention" else 0)
@@ -92,17 +92,17 @@ def test_a_fault_of_the_model_leaves_no_hook(lens, monkeypatch):
 
 
 def test_hooks_of_others_stay(lens):
-    seen = []
-    handle = lens.model.transformer.h[0].register_forward_hook(lambda *_: seen.append(1))
+    calls = []
+    handle = lens.model.transformer.h[0].register_forward_hook(lambda *_: calls.append(1))
     lens.run(ids(), sites="block.1")
-    assert seen == [1]
+    assert calls == [1]
     assert hooks(lens.model) == 1
     handle.remove()
 
 
 def test_sites_come_in_the_order_of_depth_whatever_the_request(lens):
-    found = lens.run(ids(), sites=["final_norm", "block.2", "embedding"])
-    assert list(found) == ["embedding", "block.2", "final_norm"]
+    states = lens.run(ids(), sites=["final_norm", "block.2", "embedding"])
+    assert list(states) == ["embedding", "block.2", "final_norm"]
     order = []
     assert (
         lens.run(ids(), sites="block.*, final_norm", each=lambda site, _: order.append(site)) == {}
@@ -110,10 +110,10 @@ def test_sites_come_in_the_order_of_depth_whatever_the_request(lens):
     assert order == ["block.0", "block.1", "block.2", "block.3", "final_norm"]
 
 
-@pytest.mark.parametrize("given", [ids(), ids().numpy(), ids().tolist(), ids().to(torch.int32)])
-def test_ids_may_be_tensors_arrays_or_lists(lens, given):
+@pytest.mark.parametrize("input_ids", [ids(), ids().numpy(), ids().tolist(), ids().to(torch.int32)])
+def test_ids_may_be_tensors_arrays_or_lists(lens, input_ids):
     assert torch.equal(
-        lens.run(given, sites="block.3")["block.3"], lens.run(ids(), sites="block.3")["block.3"]
+        lens.run(input_ids, sites="block.3")["block.3"], lens.run(ids(), sites="block.3")["block.3"]
     )
 
 
@@ -133,9 +133,11 @@ def test_an_attention_mask_reaches_the_model():
     mask = torch.ones_like(tokens)
     mask[:, :2] = 0
     with torch.no_grad():
-        own = lens.model.model(input_ids=tokens, attention_mask=mask).last_hidden_state
-    assert torch.equal(lens.run(tokens, attention_mask=mask, sites="final_norm")["final_norm"], own)
-    assert not torch.equal(lens.run(tokens, sites="final_norm")["final_norm"], own)
+        expected = lens.model.model(input_ids=tokens, attention_mask=mask).last_hidden_state
+    assert torch.equal(
+        lens.run(tokens, attention_mask=mask, sites="final_norm")["final_norm"], expected
+    )
+    assert not torch.equal(lens.run(tokens, sites="final_norm")["final_norm"], expected)
 
 
 def test_the_model_evaluates_without_dropout_and_is_put_back():
@@ -152,57 +154,59 @@ def test_the_model_evaluates_without_dropout_and_is_put_back():
 
 def test_making_a_lens_leaves_the_model_and_the_random_state_alone():
     model = gpt2().train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    weights_before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
     lens = Lens(model)
     lens.run(ids(), sites="head")
     lens.random_init(3)
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(
+        torch.equal(value, weights_before[name]) for name, value in model.state_dict().items()
+    )
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_watching_a_training_step_sees_every_pass_with_its_gradient():
     model = gpt2().train()
     lens = Lens(model)
-    seen = []
-    with lens.watch("block.*", lambda site, tensor: seen.append((site, tensor))):
+    watched = []
+    with lens.watch("block.*", lambda site, tensor: watched.append((site, tensor))):
         for _ in range(2):
             model(input_ids=ids(), labels=ids()).loss.backward()
-    assert [site for site, _ in seen] == ["block.0", "block.1", "block.2", "block.3"] * 2
-    assert all(tensor.requires_grad for _, tensor in seen)
+    assert [site for site, _ in watched] == ["block.0", "block.1", "block.2", "block.3"] * 2
+    assert all(tensor.requires_grad for _, tensor in watched)
     assert hooks(model) == 0
 
 
 def test_watching_under_activation_checkpointing_sees_each_block_once_a_pass():
     model = gpt2().train()
     getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
-    before = hooks(model)  # transformers puts one of its own on the embeddings
+    hooks_before = hooks(model)  # transformers puts one of its own on the embeddings
     lens = Lens(model)
-    seen = []
-    with lens.watch("**", lambda site, tensor: seen.append(site)):
+    watched = []
+    with lens.watch("**", lambda site, tensor: watched.append(site)):
         loss = model(input_ids=ids(), labels=ids(), use_cache=False).loss
     loss.backward()
-    assert seen == list(lens.sites)
-    assert hooks(model) == before
+    assert watched == list(lens.sites)
+    assert hooks(model) == hooks_before
 
 
 @pytest.mark.parametrize("name", ["ALBERT (one shared block)", "OPT"])
 def test_watching_counts_afresh_in_every_pass(name):
     lens = Lens(family(name))
-    seen = []
+    watched = []
     with (
         torch.no_grad(),
-        lens.watch("block.*.mlp, block.*", lambda site, tensor: seen.append((site, tensor))),
+        lens.watch("block.*.mlp, block.*", lambda site, tensor: watched.append((site, tensor))),
     ):
         for rows, length in ((2, 5), (3, 7)):
             lens.model(input_ids=ids(rows, length))
-    assert [site for site, _ in seen] == [
+    assert [site for site, _ in watched] == [
         f"block.{i}{end}" for i in range(3) for end in (".mlp", "")
     ] * 2
-    assert seen[0][1].shape[:2] == (2, 5)
-    assert seen[-2][1].shape[:2] == (3, 7)
+    assert watched[0][1].shape[:2] == (2, 5)
+    assert watched[-2][1].shape[:2] == (3, 7)
 
 
 def test_one_pass_of_a_shared_block_can_be_asked_for():
@@ -236,9 +240,9 @@ def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
     assert torch.equal(
         lens.run(inputs_embeds=vectors, sites=site)[site], lens.run(tokens, sites=site)[site]
     )
-    found = lens.run(inputs_embeds=vectors, sites="encoder.final_norm")
+    states = lens.run(inputs_embeds=vectors, sites="encoder.final_norm")
     assert torch.equal(
-        found["encoder.final_norm"],
+        states["encoder.final_norm"],
         lens.run(tokens, sites="encoder.final_norm")["encoder.final_norm"],
     )
     # of its own: its vectors are not the encoder's
@@ -251,40 +255,40 @@ def test_ids_may_be_lists_arrays_or_tensors():
     for name in ("T5 (both stacks)", "GPT-2"):
         lens = Lens(family(name))
         site = lens.default_sites[-1]
-        wanted = lens.run(ids(), sites=site)[site]
+        expected = lens.run(ids(), sites=site)[site]
         for kind in (
             torch.Tensor.tolist,
             torch.Tensor.numpy,
             torch.Tensor.int,
-            lambda given: given.numpy().astype("u1"),
+            lambda array: array.numpy().astype("u1"),
         ):
-            assert torch.equal(lens.run(kind(ids()), sites=site)[site], wanted)
+            assert torch.equal(lens.run(kind(ids()), sites=site)[site], expected)
         with pytest.raises(BadInput, match="every prompt of the same length"):
             lens.run([[1, 2], [3]], sites=site)
 
 
 def test_the_twin_is_the_same_model_with_other_weights(lens):
-    one = lens.random_init(1)
+    twin_1 = lens.random_init(1)
     same = lens.random_init(1)
-    other = lens.random_init(2)
-    assert one.sites == lens.sites
-    tables = [twin.input_embeddings for twin in (one, same, other)]
+    twin_2 = lens.random_init(2)
+    assert twin_1.sites == lens.sites
+    tables = [twin.input_embeddings for twin in (twin_1, same, twin_2)]
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
-    assert one.provenance().random_init == 1
-    assert one.model.dtype == lens.model.dtype
+    assert twin_1.provenance().random_init == 1
+    assert twin_1.model.dtype == lens.model.dtype
     assert Lens(gpt2().bfloat16()).random_init(0).model.dtype == torch.bfloat16
 
 
 def test_a_twin_is_made_when_the_model_is_gone():
     model = gpt2()
-    wanted = Lens(model).random_init(4).input_embeddings
+    expected = Lens(model).random_init(4).input_embeddings
     table = weakref.ref(model.transformer.wte.weight)
     twin = Lens(model).twin(4)
     del model
     gc.collect()
     assert table() is None
-    assert torch.equal(twin().input_embeddings, wanted)
+    assert torch.equal(twin().input_embeddings, expected)
     assert "random weights, seed 4" in twin().name
 
 

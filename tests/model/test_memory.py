@@ -58,12 +58,12 @@ def test_shards_take_the_memory_of_the_model_once(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) > 3
     command = [sys.executable, "-c", LOADING, str(tmp_path), "float32", "bfloat16"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    (whole, resident, private), (half, _, private_half) = (
+    (full, resident, private), (half, _, private_half) = (
         map(float, line.split()) for line in lines
     )
-    assert half == pytest.approx(whole / 2)
-    assert resident < 1.4 * whole
-    assert private < 0.5 * whole, "the weights were copied out of their files"
+    assert half == pytest.approx(full / 2)
+    assert resident < 1.4 * full
+    assert private < 0.5 * full, "the weights were copied out of their files"
     assert private_half < 1.6 * half, "a copy in float32 was made"
 
 

@@ -29,8 +29,10 @@ MASKED = {
 def without(folder, *prefixes: str) -> None:
     """Take the weights that begin with one of `prefixes` out of the file."""
     file = folder / "model.safetensors"
-    kept = {name: value for name, value in load_file(file).items() if not name.startswith(prefixes)}
-    save_file(kept, file, {"format": "pt"})
+    remaining = {
+        name: value for name, value in load_file(file).items() if not name.startswith(prefixes)
+    }
+    save_file(remaining, file, {"format": "pt"})
 
 
 @pytest.fixture(params=MASKED)
@@ -42,38 +44,40 @@ def saved(request, tmp_path):
 
 
 def test_a_model_without_its_head_is_read_as_its_base(saved):
-    whole, folder = saved
+    original, folder = saved
     without(folder, "lm_head", "cls")
     lens = Lens.load(folder, device="cpu")
-    assert type(lens.model) is type(whole.base_model)
+    assert type(lens.model) is type(original.base_model)
     assert "head" not in lens.sites
-    said = [note for note in lens.provenance().notes if type(whole).__name__ in note]
-    assert len(said) == 1
-    assert f"read as {type(whole.base_model).__name__}, which has no logits" in said[0]
+    notes = [note for note in lens.provenance().notes if type(original).__name__ in note]
+    assert len(notes) == 1
+    assert f"read as {type(original.base_model).__name__}, which has no logits" in notes[0]
     site = "block.1"
-    assert torch.equal(lens.run(ids(), sites=site)[site], Lens(whole).run(ids(), sites=site)[site])
+    assert torch.equal(
+        lens.run(ids(), sites=site)[site], Lens(original).run(ids(), sites=site)[site]
+    )
     twin = lens.random_init(0)
     assert type(twin.model) is type(lens.model)
 
 
 def test_weights_saved_without_the_prefix_of_the_head_are_found(saved):
     """Sentence encoders are saved as the bare model, under names without the prefix."""
-    whole, folder = saved
+    original, folder = saved
     config = (folder / "config.json").read_text()
-    whole.base_model.save_pretrained(folder)
+    original.base_model.save_pretrained(folder)
     (folder / "config.json").write_text(config)
     lens = Lens.load(folder, device="cpu")
-    assert type(lens.model) is type(whole.base_model)
-    assert torch.equal(lens.input_embeddings, whole.get_input_embeddings().weight)
+    assert type(lens.model) is type(original.base_model)
+    assert torch.equal(lens.input_embeddings, original.get_input_embeddings().weight)
 
 
 def test_more_than_the_head_missing_is_refused(saved):
-    whole, folder = saved
-    prefix = whole.base_model_prefix
+    original, folder = saved
+    prefix = original.base_model_prefix
     last = "encoder.layer.1." if prefix != "model" else "layers.2."
     without(folder, "lm_head", "cls", f"{prefix}.{last}")
     with pytest.raises(
-        BadInput, match=rf"do not fit its configuration: \d+ that {type(whole).__name__} needs"
+        BadInput, match=rf"do not fit its configuration: \d+ that {type(original).__name__} needs"
     ):
         Lens.load(folder, device="cpu")
 

@@ -18,19 +18,19 @@ def test_names_folders_lenses_and_live_models_are_taken_alike(tmp_path):
     model = gpt2()
     model.save_pretrained(tmp_path / "saved")
     lens = Lens(model, name="mine")
-    found = list(
+    lenses = list(
         open_models([str(tmp_path / "saved"), tmp_path / "saved", lens, model, "gpt-vanilla"], CPU)
     )
-    assert [one.name for one in found] == [
+    assert [opened.name for opened in lenses] == [
         "saved",
         "saved",
         "mine",
         "GPT2LMHeadModel",
         "gpt-vanilla",
     ]
-    assert found[2] is lens
-    assert found[3].model is model
-    assert torch.equal(found[0].input_embeddings, model.transformer.wte.weight)
+    assert lenses[2] is lens
+    assert lenses[3].model is model
+    assert torch.equal(lenses[0].input_embeddings, model.transformer.wte.weight)
     assert isinstance(open_model(model, CPU.but(tokenizer="bytes")).tokenizer, ByteTokenizer)
 
 
@@ -38,8 +38,8 @@ def test_a_sentence_transformer_is_a_model():
     sentence_transformers = pytest.importorskip(
         "sentence_transformers", reason="a SentenceTransformer is NOT tried"
     )
-    made = sentence_transformers.SentenceTransformer(str(minilm()), device="cpu")
-    lens = open_model(made, CPU)
+    encoder = sentence_transformers.SentenceTransformer(str(minilm()), device="cpu")
+    lens = open_model(encoder, CPU)
     assert type(lens.model).__name__ == "BertModel"
     assert lens.require_tokenizer().encode("a text")
 
@@ -71,9 +71,9 @@ def test_a_wrong_second_model_costs_nothing(monkeypatch):
 
 
 def test_weights_and_tokenizers_are_known_by_their_content(tmp_path):
-    one = Lens(gpt2(0))
+    first = Lens(gpt2(0))
     two = Lens(gpt2(1))
-    assert one.identity() == Lens(gpt2(0)).identity() != two.identity()
+    assert first.identity() == Lens(gpt2(0)).identity() != two.identity()
     gpt2(0).save_pretrained(tmp_path / "a")
     gpt2(1).save_pretrained(tmp_path / "b")
     saved = [Lens.load(tmp_path / name, device="cpu").identity() for name in ("a", "b", "a")]

@@ -2,6 +2,8 @@
 text.
 """
 
+import math
+
 import pytest
 import torch
 
@@ -12,6 +14,11 @@ TEXT = (
     "Once upon a time there was a little girl named Lily. She liked to play with her toys in the "
     "garden."
 )
+
+
+def loss_in_bits(logits, ids):
+    nats = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
+    return nats / math.log(2)
 
 
 @pytest.mark.parametrize(
@@ -28,15 +35,10 @@ def test_sites_and_loss_of_a_trained_model(assets, name, tokenizer, bits):
     assert {f"block.{i}.mlp" for i in range(lens.depth)} <= set(lens.sites)
     ids = torch.tensor([lens.require_tokenizer().encode(TEXT, add_special_tokens=False)])
     logits = lens.run(ids, sites="head")["head"]
-    loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]) / torch.log(
-        torch.tensor(2.0)
-    )
+    loss = loss_in_bits(logits, ids)
     assert loss < bits
     twin = lens.random_init(0).run(ids, sites="head")["head"]
-    assert (
-        torch.nn.functional.cross_entropy(twin[0, :-1], ids[0, 1:]) / torch.log(torch.tensor(2.0))
-        > loss + 1
-    )
+    assert loss_in_bits(twin, ids) > loss + 1
     assert lens.provenance().sha256["model.safetensors"]
 
 

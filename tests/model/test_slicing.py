@@ -88,8 +88,8 @@ def by_hand(lens, count, residual=True, norm=True, attention=True, mlp=True):
     ],
 )
 def test_cut_models_equal_models_written_out(gpt2, options, hand):
-    found = Slice(sites=("block.1",), **options).run(gpt2, IDS)
-    torch.testing.assert_close(found, by_hand(gpt2, 2, **hand), atol=1e-5, rtol=1e-4)
+    actual = Slice(sites=("block.1",), **options).run(gpt2, IDS)
+    torch.testing.assert_close(actual, by_hand(gpt2, 2, **hand), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
@@ -108,9 +108,9 @@ def test_both_stacks_of_an_encoder_decoder_can_be_cut(name):
     lens = Lens(family(name))
     for site in ("encoder.block.1", "decoder.block.1", "head"):
         cut = Slice(sites=(site,)).on(lens)
-        wanted = lens.run(IDS, sites=site)[site]
-        assert torch.equal(cut.run(IDS), wanted)
-        torch.testing.assert_close(cut.run(inputs_embeds=cut.embed(torch.tensor(IDS))), wanted)
+        expected = lens.run(IDS, sites=site)[site]
+        assert torch.equal(cut.run(IDS), expected)
+        torch.testing.assert_close(cut.run(inputs_embeds=cut.embed(torch.tensor(IDS))), expected)
         assert not cut.causal
     both = Slice(sites=("block.0",)).run(lens, IDS)
     assert both.shape[-1] == 2 * lens.width("encoder.block.0")
@@ -127,8 +127,8 @@ def test_a_slice_has_a_name_and_keeps_what_was_worked_out(gpt2):
 
 def test_sites_are_concatenated_in_the_order_asked_for(gpt2):
     both = gpt2.run(IDS, sites="block.0,block.2")
-    found = Slice(sites=("block.2", "block.0")).run(gpt2, IDS)
-    assert torch.equal(found, torch.cat([both["block.2"], both["block.0"]], dim=-1))
+    joined = Slice(sites=("block.2", "block.0")).run(gpt2, IDS)
+    assert torch.equal(joined, torch.cat([both["block.2"], both["block.0"]], dim=-1))
 
 
 @pytest.mark.parametrize(
@@ -142,23 +142,23 @@ def test_sites_are_concatenated_in_the_order_asked_for(gpt2):
     ],
 )
 def test_parts_of_the_output_are_numpys(gpt2, text, index):
-    whole = gpt2.run(IDS, sites="block.0")["block.0"]
-    assert torch.equal(Slice.parse(f"block.0{text}").run(gpt2, IDS), whole[index])
+    full = gpt2.run(IDS, sites="block.0")["block.0"]
+    assert torch.equal(Slice.parse(f"block.0{text}").run(gpt2, IDS), full[index])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_masks_do_what_they_say(name, request):
     lens = request.getfixturevalue(name)
-    seen = leak_check(Slice(sites=("block.1",)), lens, IDS[0]) > 0
-    assert torch.equal(seen, torch.ones(6, 6).triu().bool())
+    seen_mask = leak_check(Slice(sites=("block.1",)), lens, IDS[0]) > 0
+    assert torch.equal(seen_mask, torch.ones(6, 6).triu().bool())
     assert (leak_check(Slice(sites=("block.1",), causal=False), lens, IDS[0]) > 0).all()
     assert torch.equal(leak_check(Slice(only="mlp"), lens, IDS[0]) > 0, torch.eye(6).bool())
 
 
 def test_a_causal_mask_can_be_imposed_on_an_encoder(bert):
     assert (leak_check(Slice(), bert, IDS[0]) > 0).all()
-    seen = leak_check(Slice(causal=True), bert, IDS[0]) > 0
-    assert torch.equal(seen, torch.ones(6, 6).triu().bool())
+    seen_mask = leak_check(Slice(causal=True), bert, IDS[0]) > 0
+    assert torch.equal(seen_mask, torch.ones(6, 6).triu().bool())
 
 
 def test_weights_and_tables_can_be_swapped(gpt2):
@@ -180,9 +180,9 @@ def test_gradients_reach_the_embeddings_and_only_when_asked(llama):
 
 
 def test_no_hook_stays_behind(gpt2):
-    before = gpt2.run(IDS, sites="block.2")["block.2"]
+    states_before = gpt2.run(IDS, sites="block.2")["block.2"]
     Slice(sites=("block.2",), residual=False, normalisation=False, only="mlp").run(gpt2, IDS)
-    assert torch.equal(before, gpt2.run(IDS, sites="block.2")["block.2"])
+    assert torch.equal(states_before, gpt2.run(IDS, sites="block.2")["block.2"])
     assert not any(
         module._forward_hooks or module._forward_pre_hooks for module in gpt2.model.modules()
     )
@@ -195,7 +195,7 @@ def test_a_slice_survives_json():
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda: Slice(sites=()), "at least one site"),
         (lambda: Slice(only="norm"), "attention, mlp"),
@@ -206,19 +206,19 @@ def test_a_slice_survives_json():
         (lambda: Slice.from_document({"depth": 3}), "no attribute depth"),
     ],
 )
-def test_bad_slices_are_refused_in_one_sentence(make, words):
-    with pytest.raises(BadInput, match=words):
+def test_bad_slices_are_refused_in_one_sentence(make, message):
+    with pytest.raises(BadInput, match=message):
         make()
 
 
 def test_slices_that_do_not_fit_the_model_are_refused(gpt2, bert):
-    for cut, lens, words in [
+    for cut, lens, message in [
         (Slice(sites=("block.9",)), gpt2, "No site"),
         (Slice(residual=False), bert, "norm acts on the sum"),
         (Slice(features="99:"), gpt2, "leaves nothing"),
         (Slice(embedding="random:x"), gpt2, "random:x"),
     ]:
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             cut.on(lens)
     with pytest.raises(BadInput, match="leaves nothing"):
         Slice(tokens="9:").run(gpt2, IDS)

@@ -88,11 +88,11 @@ def test_every_token_of_any_text_can_be_written_and_read_back(specimen):
 def test_writes_words(specimen, stories):
     _, model, tokenizer, bias = specimen
     text = continuation(model, tokenizer, bias, "Once upon a time")
-    words = re.findall(r"[a-z']+", text.lower())
+    text_words = re.findall(r"[a-z']+", text.lower())
     known = Counter(re.findall(r"[a-z']+", " ".join(stories).lower()))
-    assert len(words) >= 30
-    assert sum(known[word] >= 2 for word in words) / len(words) > 0.95, text
-    assert len(set(words)) >= 15, text
+    assert len(text_words) >= 30
+    assert sum(known[word] >= 2 for word in text_words) / len(text_words) > 0.95, text
+    assert len(set(text_words)) >= 15, text
 
 
 def test_plain_generate_runs(specimen):
@@ -105,9 +105,9 @@ def test_plain_generate_runs(specimen):
 
 def test_knows_its_stories_far_better_than_their_word_order_shuffled(specimen, stories):
     _, model, tokenizer, bias = specimen
-    some = stories[:: max(1, len(stories) // 20)]
-    shuffled = [" ".join(sorted(story.split(), key=lambda word: word[::-1])) for story in some]
-    value = loss(model, tokenizer, bias, some)
+    sample = stories[:: max(1, len(stories) // 20)]
+    shuffled = [" ".join(sorted(story.split(), key=lambda word: word[::-1])) for story in sample]
+    value = loss(model, tokenizer, bias, sample)
     assert value < 3.0 < math.log(len(tokenizer))
     assert loss(model, tokenizer, bias, shuffled) > value + 1.5
 

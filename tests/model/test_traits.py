@@ -15,7 +15,8 @@ def test_causal_is_what_the_family_is(row):
     traits = Lens(row.build()).traits
     model = traits.lens.model
     assert traits.causal == (
-        getattr(model.config, "is_decoder", False) or not any(one in row.name for one in BOTH_SIDES)
+        getattr(model.config, "is_decoder", False)
+        or not any(both_side in row.name for both_side in BOTH_SIDES)
     )
     assert traits.encoder_decoder == ("stacks" in row.name)
     assert not (traits.masked and traits.causal)
@@ -29,8 +30,8 @@ def test_the_head_is_linear_where_the_logits_are():
         assert head is not None
         assert head.bias is None
         assert head.site == "final_norm"
-        found = lens.run([[3, 1, 4]], sites="final_norm, head")
-        torch.testing.assert_close(head.logits(found["final_norm"]), found["head"])
+        states = lens.run([[3, 1, 4]], sites="final_norm, head")
+        torch.testing.assert_close(head.logits(states["final_norm"]), states["head"])
         assert lens.traits.linear_head is head  # asked once
     assert Lens(family("Bert (masked LM)")).traits.linear_head is None
     assert Lens(gpt2().transformer).traits.linear_head is None
@@ -62,7 +63,7 @@ def test_everything_has_a_short_name():
     lens = Lens(gpt2(), name="tiny")
     stack = lens.stacks[0]
     assert repr(lens) == "Lens('tiny': GPT2LMHeadModel, 4 blocks, width 16, 15 sites)"
-    for one in (
+    for shown in (
         lens,
         lens.traits,
         lens.inputs,
@@ -73,7 +74,7 @@ def test_everything_has_a_short_name():
         lens.watch("block.0", print),
         lens.provenance(),
     ):
-        assert len(repr(one)) < 400
+        assert len(repr(shown)) < 400
     assert (
         repr(lens.tap("block.3.mlp")) == "Tap(block.3.mlp: output of transformer.h.3.mlp, width 16)"
     )

@@ -27,10 +27,10 @@ def coverage_script():
 
 def family(name: str):
     """The tiny model of one row of the coverage table."""
-    return next(one for one in coverage_script().FAMILIES if one.name == name).build()
+    return next(family for family in coverage_script().FAMILIES if family.name == name).build()
 
 
-def gpt2(seed: int = 0, **more) -> GPT2LMHeadModel:
+def gpt2(seed: int = 0, **settings) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
     options = {
         "vocab_size": 61,
@@ -41,10 +41,10 @@ def gpt2(seed: int = 0, **more) -> GPT2LMHeadModel:
         "bos_token_id": 0,
         "eos_token_id": 0,
     }
-    return GPT2LMHeadModel(GPT2Config(**(options | more))).eval()
+    return GPT2LMHeadModel(GPT2Config(**(options | settings))).eval()
 
 
-def llama(seed: int = 0, **more) -> LlamaForCausalLM:
+def llama(seed: int = 0, **settings) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     options = {
         "vocab_size": 61,
@@ -56,7 +56,7 @@ def llama(seed: int = 0, **more) -> LlamaForCausalLM:
         "bos_token_id": 0,
         "eos_token_id": 1,
     }
-    return LlamaForCausalLM(LlamaConfig(**(options | more))).eval()
+    return LlamaForCausalLM(LlamaConfig(**(options | settings))).eval()
 
 
 def ids(rows: int = 2, length: int = 6, vocabulary: int = 61) -> torch.Tensor:
@@ -64,7 +64,7 @@ def ids(rows: int = 2, length: int = 6, vocabulary: int = 61) -> torch.Tensor:
 
 
 def hooks(model: nn.Module) -> int:
-    """How many hooks of any kind there are on the model."""
+    """Return how many hooks of any kind are on the model."""
     kinds = (
         "_forward_hooks",
         "_forward_pre_hooks",

@@ -18,34 +18,38 @@ matrices = st.integers(0, 10_000).map(lambda seed: random_counts(seed, 6, 5))
 @given(matrices)
 @settings(max_examples=40, deadline=None)
 def test_labels_against_the_definitions(counts):
-    made = ntp.SoftLabels.of(counts)
-    assert made.entropy() == pytest.approx(reference.entropy(counts), abs=1e-12)
-    assert made.prior.sum() == pytest.approx(1)
-    assert np.allclose(made.dense().sum(1), 1)
+    soft_labels = ntp.SoftLabels.of(counts)
+    assert soft_labels.entropy() == pytest.approx(reference.entropy(counts), abs=1e-12)
+    assert soft_labels.prior.sum() == pytest.approx(1)
+    assert np.allclose(soft_labels.dense().sum(1), 1)
     logits = np.random.default_rng(0).normal(size=counts.shape)
-    assert ntp.cross_entropy(logits, made) == pytest.approx(
+    assert ntp.cross_entropy(logits, soft_labels) == pytest.approx(
         reference.cross_entropy(logits, counts), abs=1e-12
     )
-    assert ntp.cross_entropy(logits, made) >= made.entropy()
+    assert ntp.cross_entropy(logits, soft_labels) >= soft_labels.entropy()
 
 
 @given(matrices)
 @settings(max_examples=40, deadline=None)
 def test_subspaces_against_the_published_projection(counts):
-    made = ntp.SoftLabels.of(counts)
+    soft_labels = ntp.SoftLabels.of(counts)
     S = counts > 0
     logits = np.random.default_rng(1).normal(size=counts.shape)
     expected = reference.projection_on_f(logits, S)
     dense = np.zeros_like(logits)
-    dense[made.supports.rows, made.supports.indices] = ntp.in_support(logits, made.supports)
+    dense[soft_labels.supports.rows, soft_labels.supports.indices] = ntp.in_support(
+        logits, soft_labels.supports
+    )
     assert np.allclose(dense, expected, atol=1e-12)
     assert np.allclose(
-        ntp.out_of_support(logits, made.supports, centre=False), logits - expected, atol=1e-12
+        ntp.out_of_support(logits, soft_labels.supports, centre=False),
+        logits - expected,
+        atol=1e-12,
     )
     # L^in: the log-odds inside each support, and nothing of F⊥.
-    values = ntp.sparse_component(made)
+    values = ntp.sparse_component(soft_labels)
     L = np.zeros_like(logits)
-    L[made.supports.rows, made.supports.indices] = values
+    L[soft_labels.supports.rows, soft_labels.supports.indices] = values
     assert np.allclose(reference.projection_on_f(L, S), L, atol=1e-12)
     for j, row in enumerate(counts):
         tokens = np.flatnonzero(row)
@@ -69,30 +73,30 @@ def test_equal_rows_are_grouped(rows):
 
 def test_describe():
     counts = np.array([[3, 1, 0, 0], [1, 5, 0, 0], [0, 0, 4, 0]])
-    found = ntp.describe(ntp.SoftLabels.of(counts))
-    assert found.tokens == 14
-    assert found.contexts == 3
-    assert found.supports == 2
-    assert found.single_successor_share == pytest.approx(1 / 3)
-    assert found.unseen_mass == pytest.approx(2 / 14)
-    assert found.entropy_bound == pytest.approx(reference.entropy(counts))
+    description = ntp.describe(ntp.SoftLabels.of(counts))
+    assert description.tokens == 14
+    assert description.contexts == 3
+    assert description.supports == 2
+    assert description.single_successor_share == pytest.approx(1 / 3)
+    assert description.unseen_mass == pytest.approx(2 / 14)
+    assert description.entropy_bound == pytest.approx(reference.entropy(counts))
 
 
 def test_labels_do_not_touch_what_they_are_made_from():
-    made = labels(3)
-    matrix = made.matrix()
-    before = matrix.indices.copy()
-    made.at_least(3)
+    soft_labels = labels(3)
+    matrix = soft_labels.matrix()
+    indices_before = matrix.indices.copy()
+    soft_labels.at_least(3)
     ntp.SoftLabels.of(matrix).at_least(4)
-    assert np.array_equal(made.supports.indices, before)
-    assert np.array_equal(matrix.indices, before)
+    assert np.array_equal(soft_labels.supports.indices, indices_before)
+    assert np.array_equal(matrix.indices, indices_before)
 
 
 def test_rare_successors_are_left_out():
-    made = ntp.SoftLabels.of([[5, 1, 0], [1, 1, 1]])
-    assert made.at_least(2).contexts == 1
+    soft_labels = ntp.SoftLabels.of([[5, 1, 0], [1, 1, 1]])
+    assert soft_labels.at_least(2).contexts == 1
     with pytest.raises(BadInput, match="at least 9 times"):
-        made.at_least(9)
+        soft_labels.at_least(9)
 
 
 @pytest.mark.parametrize("counts", [[[1.0, -1.0]], [[np.nan, 1.0]], [[0.0, 0.0]], np.zeros((0, 3))])
@@ -109,15 +113,15 @@ def test_bad_probabilities():
 @pytest.mark.parametrize("seed", range(4))
 def test_the_spectrum_of_the_centred_supports(seed):
     S = random_supports(seed, 14, 6)
-    found = ntp.support_spectrum(S)
+    spectrum = ntp.support_spectrum(S)
     s = np.linalg.svd(reference.centring(S), compute_uv=False)
-    kept = len(found.sigma)
-    assert np.allclose(found.sigma, s[:kept], atol=1e-7)
-    assert s[kept:].max(initial=0) < 1e-6
+    rank = len(spectrum.sigma)
+    assert np.allclose(spectrum.sigma, s[:rank], atol=1e-7)
+    assert s[rank:].max(initial=0) < 1e-6
     assert np.allclose(
-        found.contexts * found.sigma @ found.tokens.T, reference.centring(S), atol=1e-7
+        spectrum.contexts * spectrum.sigma @ spectrum.tokens.T, reference.centring(S), atol=1e-7
     )
-    W, H = found.factors()
+    W, H = spectrum.factors()
     centred = reference.centring(S)
     values, vectors = np.linalg.eigh(centred.T @ centred)
     assert np.allclose(W @ W.T, (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T, atol=1e-6)
@@ -126,11 +130,11 @@ def test_the_spectrum_of_the_centred_supports(seed):
 
 def test_the_spectrum_at_large_vocabulary_equals_the_gram(monkeypatch):
     S = random_supports(1, 60, 20)
-    whole = ntp.support_spectrum(S, 5)
+    direct = ntp.support_spectrum(S, 5)
     monkeypatch.setattr("headscan.ntp.prediction._GRAM_LIMIT", 10)
     iterated = ntp.support_spectrum(S, 5)
-    assert np.allclose(whole.sigma, iterated.sigma, rtol=1e-8)
-    assert np.allclose(np.abs((whole.tokens * iterated.tokens).sum(0)), 1, atol=1e-6)
+    assert np.allclose(direct.sigma, iterated.sigma, rtol=1e-8)
+    assert np.allclose(np.abs((direct.tokens * iterated.tokens).sum(0)), 1, atol=1e-6)
     with pytest.raises(BadInput, match="how many directions"):
         ntp.support_spectrum(S)
 
@@ -138,32 +142,32 @@ def test_the_spectrum_at_large_vocabulary_equals_the_gram(monkeypatch):
 def test_the_certificate():
     assert ntp.certificate(theory.all_subsets(5, 2)).optimal
     rng = np.random.default_rng(0)
-    seen = set()
+    verdicts = set()
     for seed in range(12):
         S = random_supports(seed, int(rng.integers(4, 12)), 6)
-        found = ntp.certificate(S)
+        certificate = ntp.certificate(S)
         solution = ntp.svm(S, gap=1e-9)
-        better = found.nuclear_norm - solution.primal
-        assert better >= -1e-7 * found.nuclear_norm
-        if found.optimal:
-            assert better == pytest.approx(0, abs=1e-6 * found.nuclear_norm)
-        elif found.decisive:
-            assert better > 1e-7 * found.nuclear_norm
-        seen.add(found.optimal)
-    assert seen == {True, False} or False in seen
-    assert 0 <= found.violating_share <= 1
+        better = certificate.nuclear_norm - solution.primal
+        assert better >= -1e-7 * certificate.nuclear_norm
+        if certificate.optimal:
+            assert better == pytest.approx(0, abs=1e-6 * certificate.nuclear_norm)
+        elif certificate.decisive:
+            assert better > 1e-7 * certificate.nuclear_norm
+        verdicts.add(certificate.optimal)
+    assert verdicts == {True, False} or False in verdicts
+    assert 0 <= certificate.violating_share <= 1
 
 
 def test_conditions_for_fixed_embeddings():
-    made = labels(2, contexts=4, vocabulary=5)
+    soft_labels = labels(2, contexts=4, vocabulary=5)
     free = np.eye(4)
-    assert compatible(free, made)
-    words = fixed_margin(free, made)
-    assert reference.infeasibility(free @ words.T, made.supports.dense()) < 1e-6
-    assert not separable(np.ones((4, 1)), made)
+    assert compatible(free, soft_labels)
+    word_vectors = fixed_margin(free, soft_labels)
+    assert reference.infeasibility(free @ word_vectors.T, soft_labels.supports.dense()) < 1e-6
+    assert not separable(np.ones((4, 1)), soft_labels)
     with pytest.raises(BadInput, match="one embedding"):
-        separable(np.ones((3, 1)), made)
-    widths = needed_width(made, ntp.svm(made))
+        separable(np.ones((3, 1)), soft_labels)
+    widths = needed_width(soft_labels, ntp.svm(soft_labels))
     assert max(widths["sparse"], widths["low_rank"]) <= widths["both"] <= 4
 
 
@@ -174,9 +178,9 @@ def test_thresholds_and_bootstrap():
     assert len(sweep) == 2
     assert sweep[0].word_gram_cosine == pytest.approx(1)
     assert sweep[1].kept_mass <= 1
-    found = ntp.bootstrap([sp.csr_matrix(c) for c in counts], draws=20)
-    assert found.entropy_bound_error > 0
-    assert found.contexts_error >= 0
+    errors = ntp.bootstrap([sp.csr_matrix(c) for c in counts], draws=20)
+    assert errors.entropy_bound_error > 0
+    assert errors.contexts_error >= 0
     same = ntp.bootstrap([sp.csr_matrix(counts[0])] * 5, draws=5)
     # nothing differs, so nothing spreads
     assert same.entropy_bound_error == pytest.approx(0, abs=1e-12)

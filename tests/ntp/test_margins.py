@@ -15,17 +15,17 @@ def instance(seed: int, plain: bool):
     scale = rng.uniform(0.5, 2, 5)
     q = np.ones(7) if plain else np.sqrt(rng.integers(1, 4, 7))
     Y = rng.normal(size=(5, 7)) * 3
-    made = MarginSet(
+    margin_set = MarginSet(
         torch.from_numpy(inside), torch.from_numpy(scale), torch.from_numpy(q.astype(float))
     )
-    return inside, scale, q, Y, made
+    return inside, scale, q, Y, margin_set
 
 
 @pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("seed", range(6))
 def test_projection_is_the_nearest_feasible_point(seed, plain):
-    inside, scale, q, Y, made = instance(seed, plain)
-    found = made.project(torch.from_numpy(Y)).numpy()
+    inside, scale, q, Y, margin_set = instance(seed, plain)
+    projected = margin_set.project(torch.from_numpy(Y)).numpy()
     for j in range(5):
         s = scale[j]
 
@@ -40,8 +40,8 @@ def test_projection_is_the_nearest_feasible_point(seed, plain):
             ),
             key=lambda r: r.fun,
         )
-        assert ((found[j] - Y[j]) ** 2).sum() == pytest.approx(best.fun, rel=1e-8, abs=1e-10)
-        L = found[j] / q / s
+        assert ((projected[j] - Y[j]) ** 2).sum() == pytest.approx(best.fun, rel=1e-8, abs=1e-10)
+        L = projected[j] / q / s
         assert np.ptp(L[inside[j]]) < 1e-12
         if not inside[j].all():
             assert L[inside[j]].min() - L[~inside[j]].max() >= 1 - 1e-12
@@ -50,10 +50,10 @@ def test_projection_is_the_nearest_feasible_point(seed, plain):
 @given(st.integers(0, 10_000), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_the_multiplier_is_dual_feasible(seed, plain):
-    inside, _, q, Y, made = instance(seed, plain)
-    Z = made.centred_supports()
+    inside, _, q, Y, margin_set = instance(seed, plain)
+    Z = margin_set.centred_supports()
     U = torch.from_numpy(np.random.default_rng(seed).normal(size=Y.shape))
-    made.update(torch.from_numpy(Y), Z, U, 1.7)
+    margin_set.update(torch.from_numpy(Y), Z, U, 1.7)
     assert np.abs(U.numpy() @ q).max() < 1e-11
     assert U.numpy()[~inside].min(initial=0) >= -1e-12
 
@@ -63,8 +63,8 @@ def test_shrinkage_equals_the_svd(shape):
     M = np.random.default_rng(0).normal(size=shape)
     U, s, Vt = np.linalg.svd(M, full_matrices=False)
     for threshold in (0.5, 2.0, 100.0):
-        found, rank = shrink(torch.from_numpy(M), threshold)
-        assert np.allclose(found.numpy(), (U * np.maximum(s - threshold, 0)) @ Vt, atol=1e-10)
+        shrunk, rank = shrink(torch.from_numpy(M), threshold)
+        assert np.allclose(shrunk.numpy(), (U * np.maximum(s - threshold, 0)) @ Vt, atol=1e-10)
         assert rank == (s > threshold).sum()
     assert np.allclose(singular_values(torch.from_numpy(M)).numpy(), s)
 
@@ -76,6 +76,6 @@ def test_the_thin_svd_gives_the_matrix_back(shape):
     )
     left, sigma, right = thin_svd(M)
     assert np.allclose(left * sigma @ right.T, M)
-    kept = sigma > 1e-6 * sigma[0]
-    assert np.allclose(sigma[kept], np.linalg.svd(M, compute_uv=False)[:15])
-    assert np.allclose(left[:, kept].T @ left[:, kept], np.eye(15), atol=1e-9)
+    nonzero = sigma > 1e-6 * sigma[0]
+    assert np.allclose(sigma[nonzero], np.linalg.svd(M, compute_uv=False)[:15])
+    assert np.allclose(left[:, nonzero].T @ left[:, nonzero], np.eye(15), atol=1e-9)

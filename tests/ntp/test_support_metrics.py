@@ -15,17 +15,17 @@ def test_support_metrics_of_the_limit_and_of_noise():
     dense[data.supports.rows, data.supports.indices] = prediction.sparse
     # Embeddings whose logits are L^in + R L^mm exactly: W = I, H = the logits.
     limit = dense + 30 * prediction.solution.logits
-    found = ntp.support_metrics(ntp.Embeddings(np.eye(9), limit), prediction)
-    assert pytest.approx(0, abs=1e-9) == found.SC3
-    assert found.direction == pytest.approx(1)
-    assert found.growth == pytest.approx(30)
-    assert found.SC4 == 1
-    assert found.SC5 > 0
-    assert pytest.approx(ntp.cross_entropy(limit, data) - data.entropy(), abs=1e-9) == found.SC6
-    assert 0 <= found.outside_mass < 1e-9
-    assert found.SC1.after.cdnv == pytest.approx(0, abs=1e-9)
-    assert found.SC1.after.same_cosine == pytest.approx(1)
-    assert found.SC1.before.cdnv > 0
+    metrics = ntp.support_metrics(ntp.Embeddings(np.eye(9), limit), prediction)
+    assert pytest.approx(0, abs=1e-9) == metrics.SC3
+    assert metrics.direction == pytest.approx(1)
+    assert metrics.growth == pytest.approx(30)
+    assert metrics.SC4 == 1
+    assert metrics.SC5 > 0
+    assert pytest.approx(ntp.cross_entropy(limit, data) - data.entropy(), abs=1e-9) == metrics.SC6
+    assert 0 <= metrics.outside_mass < 1e-9
+    assert metrics.SC1.after.cdnv == pytest.approx(0, abs=1e-9)
+    assert metrics.SC1.after.same_cosine == pytest.approx(1)
+    assert metrics.SC1.before.cdnv > 0
     exact = ntp.support_metrics(ntp.Embeddings(prediction.words, prediction.contexts), prediction)
     assert exact.SC2_words == pytest.approx(1)
     assert exact.SC2_contexts == pytest.approx(1)
@@ -43,7 +43,9 @@ def test_metrics_in_blocks_equal_metrics_at_once(monkeypatch):
     data = theory.random_labels(9, 40, supports=12, seed=2)
     prediction = ntp.predict(data)
     rng = np.random.default_rng(0)
-    model = ntp.Embeddings(rng.normal(size=(9, 5)), rng.normal(size=(40, 5)), rng.normal(size=9))
+    word_rows = rng.normal(size=(9, 5))
+    contexts = rng.normal(size=(40, 5))
+    model = ntp.Embeddings(word_rows, contexts, rng.normal(size=9))
     once = ntp.support_metrics(model, prediction)
     # The package's name of the module is the function.
     monkeypatch.setattr(sys.modules["headscan.ntp.support_metrics"], "_BLOCK_ENTRIES", 63)
@@ -52,11 +54,13 @@ def test_metrics_in_blocks_equal_metrics_at_once(monkeypatch):
     assert pytest.approx(once.SC5) == blocks.SC5
     assert blocks.direction == pytest.approx(once.direction)
     part = prediction.restricted(np.arange(5, 25))
-    some = ntp.support_metrics(ntp.Embeddings(model.words, model.contexts[5:25], model.bias), part)
+    in_block = ntp.support_metrics(
+        ntp.Embeddings(model.words, model.contexts[5:25], model.bias), part
+    )
     logits = model.logits()[5:25]
     assert (
         pytest.approx(ntp.cross_entropy(logits, part.labels) - part.labels.entropy(), abs=1e-12)
-        == some.SC6
+        == in_block.SC6
     )
 
 
@@ -73,6 +77,6 @@ def test_gram_measures_without_grams():
 
 
 def test_words_on_axes():
-    words = np.array([[1, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0], [0, 0, 1.0]])
-    first = ntp.axes(words, count=1, ends=2)[0]
+    word_vectors = np.array([[1, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0], [0, 0, 1.0]])
+    first = ntp.axes(word_vectors, count=1, ends=2)[0]
     assert {i for i, _ in first.positive} in ({0, 1}, {2, 3})

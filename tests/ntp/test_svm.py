@@ -31,10 +31,10 @@ def test_equals_a_general_conic_solver(seed):
 def test_closed_forms(V, k):
     exact = theory.KSubsets(V, k)
     S = theory.all_subsets(V, k)
-    found = ntp.svm(S, gap=1e-10)
-    assert found.primal == pytest.approx(exact.nuclear_norm, rel=1e-8)
-    assert np.allclose(found.logits, centring(S.dense()), atol=1e-8)
-    W, H = found.factors()
+    solution = ntp.svm(S, gap=1e-10)
+    assert solution.primal == pytest.approx(exact.nuclear_norm, rel=1e-8)
+    assert np.allclose(solution.logits, centring(S.dense()), atol=1e-8)
+    W, H = solution.factors()
     assert (W**2).sum(1) == pytest.approx(exact.word_norm_squared, rel=1e-8)
     assert (H**2).sum(1) == pytest.approx(exact.context_norm_squared, rel=1e-8)
     Wn, Hn = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in (W, H))
@@ -73,20 +73,20 @@ def test_merging_contexts_and_tokens_is_exact():
     assert np.linalg.norm(merged.logits, "nuc") == pytest.approx(merged.primal, rel=1e-7)
     # A token seen nowhere, three times over, is one class of three columns.
     wide = np.pad(S, ((0, 0), (0, 3)))
-    found = ntp.svm(wide, gap=1e-9)
-    assert np.ptp(found.logits[:, -3:], axis=1).max() < 1e-12
-    assert np.linalg.norm(found.logits, "nuc") == pytest.approx(found.primal, rel=1e-7)
+    solution = ntp.svm(wide, gap=1e-9)
+    assert np.ptp(solution.logits[:, -3:], axis=1).max() < 1e-12
+    assert np.linalg.norm(solution.logits, "nuc") == pytest.approx(solution.primal, rel=1e-7)
     oracle = pytest.importorskip("cvxpy") and svm_by_cvxpy(wide)[0]
-    assert found.primal == pytest.approx(oracle, rel=1e-5)
+    assert solution.primal == pytest.approx(oracle, rel=1e-5)
 
 
 def test_factors_rebuild_the_logits_and_collapse():
     S = random_supports(7, 12, 8)
-    found = ntp.svm(S)
-    W, H = found.factors()
-    assert np.allclose(H @ W.T, found.logits, atol=1e-5 * np.abs(found.logits).max())
+    solution = ntp.svm(S)
+    W, H = solution.factors()
+    assert np.allclose(H @ W.T, solution.logits, atol=1e-5 * np.abs(solution.logits).max())
     assert np.allclose(H[0], H[-1])  # equal supports
-    assert np.allclose(W.T @ W, H.T @ H, atol=1e-6 * found.primal)  # balanced
+    assert np.allclose(W.T @ W, H.T @ H, atol=1e-6 * solution.primal)  # balanced
 
 
 def test_a_stopped_solver_says_so():
@@ -137,9 +137,9 @@ def test_bad_input(supports, options, message):
 def test_a_context_that_everything_follows_is_allowed():
     S = random_supports(1, 5, 4)
     with_full = np.concatenate([S, np.ones((1, 4), dtype=bool)])
-    found = ntp.svm(with_full, gap=1e-8)
-    assert np.abs(found.logits[-1]).max() < 1e-6
-    assert found.primal == pytest.approx(ntp.svm(S, gap=1e-8).primal, rel=1e-6)
+    solution = ntp.svm(with_full, gap=1e-8)
+    assert np.abs(solution.logits[-1]).max() < 1e-6
+    assert solution.primal == pytest.approx(ntp.svm(S, gap=1e-8).primal, rel=1e-6)
 
 
 def test_the_estimate_counts_what_is_solved():

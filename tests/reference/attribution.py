@@ -23,14 +23,14 @@ def occlusion(model, embeds, substitute, position, kind, token, against=None):
     """f(prompt) - f(prompt with token i replaced), or removed where `substitute` is None."""
     original = model(inputs_embeds=embeds[None]).logits[0, position]
     arguments = (kind, token, against, original)
-    whole = value(model, embeds, position, *arguments)
+    value_of_all = value(model, embeds, position, *arguments)
     scores = []
     for i in range(len(embeds)):
         if substitute is None:
             changed = torch.cat([embeds[:i], embeds[i + 1 :]])
-            scores.append(whole - value(model, changed, position - 1, *arguments))
+            scores.append(value_of_all - value(model, changed, position - 1, *arguments))
         else:
             changed = embeds.clone()
             changed[i] = substitute
-            scores.append(whole - value(model, changed, position, *arguments))
+            scores.append(value_of_all - value(model, changed, position, *arguments))
     return np.array(scores)

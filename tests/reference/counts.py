@@ -7,19 +7,19 @@ def dictionary(documents, order: int) -> dict:
     """{(context tuple, next token): times} over every position whose context lies inside its
     document.
     """
-    found: Counter = Counter()
+    entries: Counter = Counter()
     for document in documents:
         tokens = [int(token) for token in document]
         for i in range(len(tokens) - order):
-            found[tuple(tokens[i : i + order]), tokens[i + order]] += 1
-    return dict(found)
+            entries[tuple(tokens[i : i + order]), tokens[i + order]] += 1
+    return dict(entries)
 
 
 def as_dictionary(counts) -> dict:
-    """The same form from a `ContextCounts`."""
-    found = {}
+    """Return the same form of a `ContextCounts`."""
+    entries = {}
     for row in range(len(counts.indptr) - 1):
         context = tuple(counts.contexts[row].tolist())
         for entry in range(counts.indptr[row], counts.indptr[row + 1]):
-            found[context, int(counts.indices[entry])] = int(counts.counts[entry])
-    return found
+            entries[context, int(counts.indices[entry])] = int(counts.counts[entry])
+    return entries

@@ -28,7 +28,9 @@ def mean_vector_norm(x):
 
 
 def singular_values(x):
-    """Of the uncentred data matrix over √n, padded with zeros to the width."""
+    """Return the singular values of the uncentred data matrix over √n, padded with zeros
+    to the width.
+    """
     x = np.asarray(x, dtype=np.float64)
     values = np.linalg.svd(x, compute_uv=False) / np.sqrt(len(x))
     return np.pad(values, (0, x.shape[1] - len(values)))

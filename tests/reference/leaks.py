@@ -11,9 +11,9 @@ def pairwise_bounds(points, prior, sigma):
     for i, p in enumerate(prior):
         below = above = 0.0
         for j, q in enumerate(prior):
-            far = float(((points[i] - points[j]) ** 2).sum())
-            bhattacharyya = far / (8 * sigma**2)
-            kullback = far / (2 * sigma**2)
+            squared_distance = float(((points[i] - points[j]) ** 2).sum())
+            bhattacharyya = squared_distance / (8 * sigma**2)
+            kullback = squared_distance / (2 * sigma**2)
             below += q * np.exp(-bhattacharyya)
             above += q * np.exp(-kullback)
         low -= p * np.log2(below)
@@ -28,7 +28,9 @@ def mutual_information(points, prior, sigma, steps=40001, reach=12.0):
     centre = points.mean()
     spread = np.abs(points - points.mean()).max() + reach * sigma
     y = np.linspace(centre - spread, centre + spread, steps)
-    each = np.exp(-((y[:, None] - points) ** 2) / (2 * sigma**2)) / np.sqrt(2 * np.pi * sigma**2)
-    mixed = each @ prior
-    seen = -np.trapezoid(np.where(mixed > 0, mixed * np.log2(np.maximum(mixed, 1e-300)), 0.0), y)
-    return seen - 0.5 * np.log2(2 * np.pi * np.e * sigma**2)
+    densities = np.exp(-((y[:, None] - points) ** 2) / (2 * sigma**2)) / np.sqrt(
+        2 * np.pi * sigma**2
+    )
+    mixed = densities @ prior
+    entropy = -np.trapezoid(np.where(mixed > 0, mixed * np.log2(np.maximum(mixed, 1e-300)), 0.0), y)
+    return entropy - 0.5 * np.log2(2 * np.pi * np.e * sigma**2)

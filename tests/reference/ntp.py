@@ -18,7 +18,8 @@ def projection_on_f(logits: np.ndarray, supports: np.ndarray) -> np.ndarray:
         tokens = np.flatnonzero(inside)
         E = np.zeros((len(tokens) - 1, logits.shape[1]))
         for i, z in enumerate(tokens[1:]):
-            E[i, tokens[0]], E[i, z] = 1, -1
+            E[i, tokens[0]] = 1
+            E[i, z] = -1
         if len(E):
             out[j] = E.T @ np.linalg.solve(E @ E.T, E @ logits[j])
     return out
@@ -118,16 +119,16 @@ def collapse(H, W, counts) -> dict:
     cosines = [unit[c] @ W[c] / np.linalg.norm(W[c]) for c in classes]
     agree = 0.0
     for j in range(m):
-        chosen = classes[np.argmax([W[c] @ H[j] for c in classes])]
+        predicted = classes[np.argmax([W[c] @ H[j] for c in classes])]
         nearest = classes[np.argmin([np.linalg.norm(H[j] - mu[c]) for c in classes])]
-        agree += counts[j].sum() * (chosen == nearest)
+        agree += counts[j].sum() * (predicted == nearest)
+    variances = np.array([(var[a] + var[b]) / 2 for a, b in pairs])
+    distances = np.array([((mu[a] - mu[b]) ** 2).sum() for a, b in pairs])
+    norms = [np.linalg.norm(bar[c]) for c in classes]
     return {
-        "cdnv": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() for a, b in pairs]),
-        "cdnv_squared": np.mean(
-            [(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() ** 2 for a, b in pairs]
-        ),
-        "equinorm": np.std([np.linalg.norm(bar[c]) for c in classes])
-        / np.mean([np.linalg.norm(bar[c]) for c in classes]),
+        "cdnv": np.mean(variances / distances),
+        "cdnv_squared": np.mean(variances / distances**2),
+        "equinorm": np.std(norms) / np.mean(norms),
         "simplex": np.linalg.norm(M @ M.T / np.linalg.norm(M @ M.T) - target),
         "kernel_mean": np.mean(kernel),
         "kernel_variance": np.var(kernel),

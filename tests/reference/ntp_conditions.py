@@ -53,13 +53,14 @@ def needed_width(
 
 
 def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-8) -> bool:
-    """Whether words W exist with (w_z - w_z')ᵀ h_j = log(p_jz/p_jz') for all z, z' in S_j, given h
-    [m, d].
+    """Tell whether words W exist with (w_z - w_z')ᵀ h_j = log(p_jz/p_jz') for all z, z' in S_j,
+    given h [m, d].
 
     A least-squares problem in V d unknowns with Σ(k_j - 1) equations. Always true if the h_j are
     linearly independent.
 
-    >>> bool(compatible(np.eye(2), [[2, 1, 0], [1, 3, 0]])), bool(compatible(np.ones((2, 1)), [[2, 1, 0], [1, 3, 0]]))
+    >>> counts = [[2, 1, 0], [1, 3, 0]]
+    >>> bool(compatible(np.eye(2), counts)), bool(compatible(np.ones((2, 1)), counts))
     (True, False)
     """
     labels = SoftLabels.of(labels)
@@ -67,15 +68,16 @@ def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-
     system, target = _equalities(H, labels)
     if not len(target):
         return True
-    found = np.linalg.lstsq(system, target, rcond=None)[0]
+    solution = np.linalg.lstsq(system, target, rcond=None)[0]
     return bool(
-        np.abs(system @ found - target).max() <= tolerance * max(1.0, float(np.abs(target).max()))
+        np.abs(system @ solution - target).max()
+        <= tolerance * max(1.0, float(np.abs(target).max()))
     )
 
 
 def separable(embeddings: Floats, supports: SupportsLike) -> bool:
-    """Whether words W exist that are equal inside every support and lower by at least one outside
-    it, given h [m, d].
+    """Tell whether words W exist that are equal inside every support and lower by at least one
+    outside it, given h [m, d].
 
     >>> separable(np.eye(2), np.eye(2)), separable(np.ones((2, 1)), np.eye(2))
     (True, False)
@@ -108,7 +110,7 @@ def fixed_margin(embeddings: Floats, supports: SupportsLike) -> Floats | None:
     b_ub = -np.ones(len(upper))
     A_eq = np.array(equal) if equal else None
     # w = p - n with p, n >= 0, so that the objective 1ᵀ(p + n) keeps the program bounded.
-    found = linprog(
+    solution = linprog(
         np.ones(2 * V * d),
         A_ub=np.hstack([A_ub, -A_ub]),
         b_ub=b_ub,
@@ -116,7 +118,9 @@ def fixed_margin(embeddings: Floats, supports: SupportsLike) -> Floats | None:
         b_eq=None if A_eq is None else np.zeros(len(A_eq)),
         method="highs",
     )
-    return (found.x[: V * d] - found.x[V * d :]).reshape(V, d) if found.status == 0 else None
+    return (
+        (solution.x[: V * d] - solution.x[V * d :]).reshape(V, d) if solution.status == 0 else None
+    )
 
 
 def _checked(embeddings: Floats, supports: Supports) -> Floats:

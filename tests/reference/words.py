@@ -46,9 +46,11 @@ def contexts(windows):
 
 
 def self_similarity(x, labels, least):
-    found = {}
+    similarities = {}
     for label in np.unique(labels):
         rows = x[labels == label]
         if len(rows) >= least:
-            found[int(label)] = np.mean([cosine(a, b) for a, b in itertools.permutations(rows, 2)])
-    return found
+            similarities[int(label)] = np.mean(
+                [cosine(a, b) for a, b in itertools.permutations(rows, 2)]
+            )
+    return similarities

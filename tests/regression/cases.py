@@ -64,10 +64,10 @@ def _scanned(result: Any) -> Numbers:
     numbers: Numbers = {}
     for table, rows in tables:
         keys = [_place(table, row) for row in rows]
-        seen: dict[str, int] = {}
+        numbers_of_key: dict[str, int] = {}
         for key, row in zip(keys, rows, strict=True):
-            number = seen.get(key, 0)
-            seen[key] = number + 1
+            number = numbers_of_key.get(key, 0)
+            numbers_of_key[key] = number + 1
             path = f"{key}.{number}" if keys.count(key) > 1 else key
             numbers |= flat(path, {name: value for name, value in row.items() if name not in PLACE})
     account = document["protocol"]["text"]
@@ -91,7 +91,10 @@ def _place(table: str, row: Any) -> str:
     return "/".join(part for part in parts if part)
 
 
-MEASURES = "rankme,drift,alignment,attention,axis,collapse,dimension,frequency,head,loss,partition,rogue,sphere,words,zipf"
+MEASURES = (
+    "rankme,drift,alignment,attention,axis,collapse,dimension,frequency,head,loss,partition,rogue,"
+    "sphere,words,zipf"
+)
 """All that 0.1 had and this version has."""
 
 
@@ -131,18 +134,18 @@ def scan_alignment() -> Numbers:
 # Counts
 
 
-def _counted(found: Any) -> Numbers:
+def _counted(counted: Any) -> Numbers:
     numbers = {
-        name: sha256(np.asarray(getattr(found, name)))
+        name: sha256(np.asarray(getattr(counted, name)))
         for name in ("contexts", "indptr", "indices", "counts")
     }
     return numbers | {
-        "contexts_found": len(found.indptr) - 1,
-        "entries": len(found.indices),
-        "total": int(np.asarray(found.counts).sum()),
-        "largest": int(np.asarray(found.counts).max()),
-        "tokens": int(found.tokens),
-        "documents": int(found.documents),
+        "contexts_found": len(counted.indptr) - 1,
+        "entries": len(counted.indices),
+        "total": int(np.asarray(counted.counts).sum()),
+        "largest": int(np.asarray(counted.counts).max()),
+        "tokens": int(counted.tokens),
+        "documents": int(counted.documents),
     }
 
 
@@ -159,12 +162,12 @@ def counts() -> Numbers:
         for order in (1, 2):
             for least in (1, 3):
                 store, _ = store_text("stories", cutter, Reading(documents="paragraphs"))
-                found = count_tokens(store, Counting(order=order, min_count=least))
-                numbers |= prefixed(f"{name}/order-{order}/at-least-{least}", _counted(found))
-        found = count_tokens(
+                counted = count_tokens(store, Counting(order=order, min_count=least))
+                numbers |= prefixed(f"{name}/order-{order}/at-least-{least}", _counted(counted))
+        counted = count_tokens(
             store_text("stories", cutter, Reading(max_tokens=20_000))[0], Counting(order=2)
         )
-        numbers |= prefixed(f"{name}/order-2/whole/20000-tokens", _counted(found))
+        numbers |= prefixed(f"{name}/order-2/whole/20000-tokens", _counted(counted))
     return numbers
 
 
@@ -209,10 +212,10 @@ def ntp_prediction() -> Numbers:
     from headscan.text.token_store import store_text
 
     reading = Reading(documents="paragraphs", max_tokens=6000)
-    found = count_tokens(
+    counted = count_tokens(
         store_text("stories", load_tokenizer("bytes"), reading)[0], Counting(order=1)
     )
-    prediction = predict(found.matrix(), gap=1e-8)
+    prediction = predict(counted.matrix(), gap=1e-8)
     numbers = _solved(prediction.solution) | flat("sparse", prediction.sparse)
     numbers |= flat("spectrum", np.asarray(prediction.spectrum.sigma))
     numbers |= flat("gram", np.asarray(prediction.contexts @ prediction.contexts.T)[:8])
@@ -245,11 +248,8 @@ def _problems() -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
         chance = 1 / np.arange(1, vocabulary + 1)
         supports = np.zeros((contexts, vocabulary), dtype=bool)
         for row in supports:
-            row[
-                draw.choice(
-                    vocabulary, draw.integers(1, vocabulary // 2 + 1), False, chance / chance.sum()
-                )
-            ] = True
+            size = draw.integers(1, vocabulary // 2 + 1)
+            row[draw.choice(vocabulary, size, False, chance / chance.sum())] = True
         supports[-1] = supports[0]
         problems[f"random-{seed}"] = supports, draw.uniform(0.5, 3, contexts) if seed % 2 else None
     nested = np.tril(np.ones((8, 9), dtype=bool))
@@ -294,14 +294,14 @@ def _inverted(result: Any) -> Numbers:
             "evaluations",
             "evaluations_per_token",
         )
-        found = {name: prompt[name] for name in (*names, "passes", "top", "known")}
+        entries = {name: prompt[name] for name in (*names, "passes", "top", "known")}
         proof = prompt["certificate"]
-        found |= {
+        entries |= {
             name: proof[name]
             for name in ("residual", "residuals", "tolerance", "margin", "margins", "unseen")
         }
-        found["equivalent"] = [len(rivals) for rivals in proof["equivalent"]]
-        numbers |= flat(f"prompt-{number}", found)
+        entries["equivalent"] = [len(rivals) for rivals in proof["equivalent"]]
+        numbers |= flat(f"prompt-{number}", entries)
     return numbers | flat("token_accuracy", result.document["token_accuracy"])
 
 
@@ -313,8 +313,8 @@ def inversion_exact() -> Numbers:
         ("gpt-headless-early", ("block.3",)),
     ):
         for site in sites:
-            found = headscan.invert(lens_of(model), PROMPTS, at=site, method="exact")
-            numbers |= prefixed(f"{model}/{site}", _inverted(found))
+            result = headscan.invert(lens_of(model), PROMPTS, at=site, method="exact")
+            numbers |= prefixed(f"{model}/{site}", _inverted(result))
     return numbers
 
 
@@ -333,8 +333,8 @@ def inversion_descent() -> Numbers:
     numbers: Numbers = {}
     methods = {"adam": Indirect(steps=60), "seed": Indirect(preset="seed", steps=20)}
     for name, method in (methods | {"seed-direct": Direct(preset="seed", steps=20)}).items():
-        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[2], at="block.0", method=method)
-        numbers |= prefixed(name, _inverted(found))
+        result = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[2], at="block.0", method=method)
+        numbers |= prefixed(name, _inverted(result))
     return numbers
 
 
@@ -346,12 +346,14 @@ def attribution() -> Numbers:
     methods = ["gradient-x-input", "occlusion", "combined", "integrated-gradients"]
     result = headscan.attribute(lens_of("gpt-vanilla"), PROMPTS[1], method=methods, target="next")
     numbers = flat("scores", result.arrays)
-    words = ("method", "parameters", "words")
-    for found in result.document["maps"]:
-        own = {
-            name: value for name, value in found.items() if name not in words and value is not None
+    not_numbers = ("method", "parameters", "words")
+    for attribution_map in result.document["maps"]:
+        numeric_fields = {
+            name: value
+            for name, value in attribution_map.items()
+            if name not in not_numbers and value is not None
         }
-        numbers |= flat(found["method"], own)
+        numbers |= flat(attribution_map["method"], numeric_fields)
     numbers |= flat("target", result.document["target"]["ids"]) | flat(
         "ids", result.document["ids"]
     )
@@ -384,10 +386,10 @@ def _story() -> str:
     """A small artificial language, so that the numbers rest on no file."""
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
-    weights = [1 / (rank + 2) for rank in range(len(words))]
+    vocabulary = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
+    weights = [1 / (rank + 2) for rank in range(len(vocabulary))]
     return "\n".join(
-        " ".join(draw.choices(words, weights, k=draw.randint(4, 9))) + "." for _ in range(800)
+        " ".join(draw.choices(vocabulary, weights, k=draw.randint(4, 9))) + "." for _ in range(800)
     )
 
 
@@ -438,16 +440,18 @@ def contrastive_loss() -> Numbers:
             "cosine": {"normalize": True, "temperature": 0.2},
             "pool": {"pool": pool, "temperature": 2.0},
         }.items():
-            here = hidden.clone().requires_grad_()
-            there = table.clone().requires_grad_()
-            rows = cwt_loss(here, there, targets, form, reduction="none", chunk=8, **options)
-            loss = cwt_loss(here, there, targets, form, chunk=8, **options)
+            hidden_leaf = hidden.clone().requires_grad_()
+            table_leaf = table.clone().requires_grad_()
+            rows = cwt_loss(
+                hidden_leaf, table_leaf, targets, form, reduction="none", chunk=8, **options
+            )
+            loss = cwt_loss(hidden_leaf, table_leaf, targets, form, chunk=8, **options)
             loss.backward()
-            found = {
+            results = {
                 "loss": loss.item(),
                 "rows": rows,
-                "hidden_gradient": here.grad,
-                "table_gradient": there.grad,
+                "hidden_gradient": hidden_leaf.grad,
+                "table_gradient": table_leaf.grad,
             }
-            numbers |= flat(f"{form}/{name}", found)
+            numbers |= flat(f"{form}/{name}", results)
     return numbers

@@ -44,14 +44,14 @@ Value = Any  # None, bool, int, float, str, a short list of these, or an array
 
 
 def sha256(array: np.ndarray) -> str:
-    """Of an array's values, as little-endian int64 or float64, and its shape."""
+    """Return the hash of an array's values, as little-endian int64 or float64, and its shape."""
     kind = "<f8" if np.asarray(array).dtype.kind == "f" else "<i8"
     plain = np.ascontiguousarray(array, dtype=kind)
     return hashlib.sha256(str(plain.shape).encode() + plain.tobytes()).hexdigest()
 
 
 def prefixed(prefix: str, numbers: Mapping[str, Value]) -> dict[str, Value]:
-    """The same under longer names."""
+    """Return the same numbers under longer names."""
     return {f"{prefix}/{name}": value for name, value in numbers.items()}
 
 
@@ -71,20 +71,22 @@ def flat(prefix: str, value: Any) -> dict[str, Value]:
         value = value.item()
     if isinstance(value, Mapping):
         return {
-            key: one for part in value for key, one in flat(f"{prefix}/{part}", value[part]).items()
+            key: leaf
+            for part in value
+            for key, leaf in flat(f"{prefix}/{part}", value[part]).items()
         }
     if isinstance(value, np.ndarray):
         return {prefix: value}
     if isinstance(value, list | tuple):
-        if value and all(isinstance(one, bool | int | float) for one in value):
+        if value and all(isinstance(item, bool | int | float) for item in value):
             numbers = list(value)
             return {prefix: np.array(numbers) if len(numbers) > LONG else numbers}
-        if value and all(isinstance(one, str) for one in value):
+        if value and all(isinstance(item, str) for item in value):
             return {prefix: list(value)} if name in KEPT_TEXTS else {}
         return {
-            key: one
+            key: item
             for k, part in enumerate(value)
-            for key, one in flat(f"{prefix}/{k}", part).items()
+            for key, item in flat(f"{prefix}/{k}", part).items()
         }
     if isinstance(value, str):
         return {prefix: value} if name in KEPT_TEXTS else {}
@@ -96,14 +98,14 @@ def flat(prefix: str, value: Any) -> dict[str, Value]:
 
 
 def environment() -> dict[str, str]:
-    """What the last bits of a number depend on beside the program."""
+    """Return what the last bits of a number depend on beside the program."""
     # Those of numpy and scipy: other packages bring libraries of their own, which none of the
     # numbers comes from.
-    own = (f"{os.sep}numpy.libs{os.sep}", f"{os.sep}scipy.libs{os.sep}")
+    own_libraries = (f"{os.sep}numpy.libs{os.sep}", f"{os.sep}scipy.libs{os.sep}")
     pools = [
         pool
         for pool in threadpool_info()
-        if pool["user_api"] == "blas" and any(at in pool["filepath"] for at in own)
+        if pool["user_api"] == "blas" and any(at in pool["filepath"] for at in own_libraries)
     ]
     blas = {
         f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in pools
@@ -126,9 +128,9 @@ def write(numbers: Mapping[str, Value]) -> None:
         for name, value in numbers.items()
         if isinstance(value, np.ndarray)
     }
-    rest = {name: value for name, value in numbers.items() if not isinstance(value, np.ndarray)}
+    scalars = {name: value for name, value in numbers.items() if not isinstance(value, np.ndarray)}
     text = json.dumps(
-        {"environment": environment(), "numbers": rest},
+        {"environment": environment(), "numbers": scalars},
         sort_keys=True,
         allow_nan=False,
         separators=(",\n", ":"),
@@ -139,5 +141,5 @@ def write(numbers: Mapping[str, Value]) -> None:
 
 def read() -> tuple[dict[str, str], dict[str, Value]]:
     """The environment in which the numbers were made, and the numbers."""
-    kept = json.loads(gzip.decompress(NUMBERS.read_bytes()))
-    return kept["environment"], kept["numbers"] | load_file(ARRAYS)
+    document = json.loads(gzip.decompress(NUMBERS.read_bytes()))
+    return document["environment"], document["numbers"] | load_file(ARRAYS)

@@ -19,9 +19,12 @@ def main() -> None:
     numbers = {}
     for name, run in CASES.items():
         begun = time.perf_counter()
-        found = run()
-        numbers |= found
-        print(f"{name}: {len(found)} numbers, {time.perf_counter() - begun:.1f} s", file=sys.stderr)
+        case_numbers = run()
+        numbers |= case_numbers
+        print(
+            f"{name}: {len(case_numbers)} numbers, {time.perf_counter() - begun:.1f} s",
+            file=sys.stderr,
+        )
     write(numbers)
     print(f"{NUMBERS.stat().st_size + ARRAYS.stat().st_size} bytes", file=sys.stderr)
 

@@ -94,10 +94,10 @@ COVER = (
     "ones"
 )
 CORRECTED: dict[str, str] = {
-    f"scan*/{place}{name}{suffix}_interval": COVER
+    f"scan*/{site}{name}{suffix}_interval": COVER
     for name in (*SPECTRAL[:-1], *DIRECTIONAL)
     for suffix in BOTH
-    for place in ("block.?/", "final_norm/", "embedding/", "random-init/")
+    for site in ("block.?/", "final_norm/", "embedding/", "random-init/")
 }
 CORRECTED |= {"attribution/*/faithfulness/random/*": MORE}
 # Where a layer norm or too few ids leave directions without energy: zero in truth, the root of
@@ -170,23 +170,25 @@ def _named(name: str, table: dict[str, str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in table)
 
 
-def _same(name: str, kept: Any, found: Any, exact: bool = True) -> bool:
-    if isinstance(found, np.ndarray) or isinstance(kept, np.ndarray):
-        if not isinstance(kept, np.ndarray) or np.shape(kept) != np.shape(found):
+def _same(name: str, stored: Any, computed: Any, exact: bool = True) -> bool:
+    if isinstance(computed, np.ndarray) or isinstance(stored, np.ndarray):
+        if not isinstance(stored, np.ndarray) or np.shape(stored) != np.shape(computed):
             return False
-    elif type(kept) is not type(found) or (isinstance(kept, list) and len(kept) != len(found)):
+    elif type(stored) is not type(computed) or (
+        isinstance(stored, list) and len(stored) != len(computed)
+    ):
         return False
     if (
         not exact
-        and isinstance(kept, str)
-        and isinstance(found, str)
-        and len(kept) == len(found) == 64
+        and isinstance(stored, str)
+        and isinstance(computed, str)
+        and len(stored) == len(computed) == 64
     ):
         # a digest of numbers that other kernels round otherwise: it is compared where the kernels
         # are the same
         return True
-    floats = kept is not None and np.asarray(kept).dtype.kind == "f"
-    largest = float(np.nanmax(np.abs(kept), initial=0.0)) if floats else 0.0
+    floats = stored is not None and np.asarray(stored).dtype.kind == "f"
+    largest = float(np.nanmax(np.abs(stored), initial=0.0)) if floats else 0.0
     bounds = [4 * float(np.finfo(np.float32).eps)] if _named(name, SINGLE) else []
     bounds += [ROUNDING * largest] if floats and _named(name, TOLERANCES) else []
     if floats and not exact:
@@ -195,56 +197,61 @@ def _same(name: str, kept: Any, found: Any, exact: bool = True) -> bool:
             *(bound for pattern, bound in DIFFERENCES.items() if fnmatchcase(name, pattern)),
         ]
     if not bounds:
-        return bool(np.array_equal(kept, found, equal_nan=floats))
-    return bool(np.allclose(kept, found, rtol=0, atol=max(bounds), equal_nan=True))
+        return bool(np.array_equal(stored, computed, equal_nan=floats))
+    return bool(np.allclose(stored, computed, rtol=0, atol=max(bounds), equal_nan=True))
 
 
-def _difference(name: str, kept: Any, found: Any) -> str:
-    if np.shape(kept) == np.shape(found) != () and np.asarray(kept).dtype.kind in "fi":
-        apart = np.abs(np.asarray(kept, dtype=float) - np.asarray(found, dtype=float))
-        return (
-            f"{name}: up to {np.nanmax(apart):.3g} apart, of at most {np.nanmax(np.abs(kept)):.3g}"
-        )
-    return f"{name}: {kept!r} was kept, {found!r} is found"
+def _difference(name: str, stored: Any, computed: Any) -> str:
+    if np.shape(stored) == np.shape(computed) != () and np.asarray(stored).dtype.kind in "fi":
+        apart = np.abs(np.asarray(stored, dtype=float) - np.asarray(computed, dtype=float))
+        largest = np.nanmax(np.abs(stored))
+        return f"{name}: up to {np.nanmax(apart):.3g} apart, of at most {largest:.3g}"
+    return f"{name}: {stored!r} was kept, {computed!r} is found"
 
 
-def _release(made: str, here: str | None) -> bool:
-    """Whether two versions are of two releases, whatever was built of them."""
-    return here is None or made.partition("+")[0] != here.partition("+")[0]
+def _release(made_with: str, present: str | None) -> bool:
+    """Tell whether two versions are of two releases, whatever was built of them."""
+    return present is None or made_with.partition("+")[0] != present.partition("+")[0]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_those_of_headscan_0_1(case: str) -> None:
-    here = environment()
-    other = {
-        name: (made, here.get(name)) for name, made in MADE_WITH.items() if made != here.get(name)
+    present = environment()
+    different = {
+        name: (made_with, present.get(name))
+        for name, made_with in MADE_WITH.items()
+        if made_with != present.get(name)
     }
-    if any(_release(*other[name]) for name in RELEASES if name in other):
-        pytest.skip(f"the numbers depend on these releases, (made with, here): {other}")
-    kept = {name: value for name, value in KEPT.items() if name.startswith(f"{case}/")}
-    assert kept, f"no numbers are kept of {case}"
-    found = CASES[case]()
-    compared = [name for name in kept if not _named(name, CORRECTED)]
+    if any(_release(*different[name]) for name in RELEASES if name in different):
+        pytest.skip(f"the numbers depend on these releases, (made with, here): {different}")
+    stored = {name: value for name, value in KEPT.items() if name.startswith(f"{case}/")}
+    assert stored, f"no numbers are kept of {case}"
+    computed = CASES[case]()
+    compared = [name for name in stored if not _named(name, CORRECTED)]
     wrong = [
-        _difference(n, kept[n], found.get(n))
+        _difference(n, stored[n], computed.get(n))
         for n in compared
-        if not _same(n, kept[n], found.get(n), not other)
+        if not _same(n, stored[n], computed.get(n), not different)
     ]
-    how = f"to {KERNELS}, for these differ (made with, here): {other}" if other else "bit for bit"
+    how = (
+        f"to {KERNELS}, for these differ (made with, here): {different}"
+        if different
+        else "bit for bit"
+    )
     assert not wrong, (
         f"{len(wrong)} of {len(compared)} numbers differ, compared {how}:\n" + "\n".join(wrong[:40])
     )
 
 
 def test_other_kernels_change_no_more_than_rounding() -> None:
-    for kept, found in (
+    for stored, computed in (
         (2.0, 2.0001),
         ([1.0, 2e-5], [1.0, 9e-5]),
         (np.array([0.0, 3.0]), np.array([1e-4, 3.0])),
     ):
-        assert _same("a", kept, found, exact=False)
-        assert not _same("a", kept, found)
-    for kept, found in (
+        assert _same("a", stored, computed, exact=False)
+        assert not _same("a", stored, computed)
+    for stored, computed in (
         (2.0, 2.001),
         (7, 8),
         ("unique", "ambiguous"),
@@ -252,7 +259,7 @@ def test_other_kernels_change_no_more_than_rounding() -> None:
         (1.0, None),
         ([1, 2], [1, 3]),
     ):
-        assert not _same("a", kept, found, exact=False)
+        assert not _same("a", stored, computed, exact=False)
 
 
 def test_every_kept_number_belongs_to_a_case_and_every_exception_to_a_number() -> None:

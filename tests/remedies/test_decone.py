@@ -49,45 +49,45 @@ def coned(row):
 
 
 def head_input(lens, ids):
-    """What the head multiplies [n, d]."""
+    """Return the states that the head multiplies [n, d]."""
     layer = lens.model.get_output_embeddings()
-    seen = []
-    handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    inputs = []
+    handle = layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
     lens.run(ids, sites="head")
     handle.remove()
-    moved = seen[0] - layer.mean if isinstance(layer, CentredHead) else seen[0]
+    moved = inputs[0] - layer.mean if isinstance(layer, CentredHead) else inputs[0]
     return moved.double().reshape(-1, moved.shape[-1])
 
 
 @pytest.mark.parametrize("row", WITH_HEAD, ids=lambda row: row.name)
 def test_logits_stay_and_the_mean_goes(row):
     lens = Lens(coned(row))
-    before = {name: p.clone() for name, p in lens.model.state_dict().items()}
-    found = decone(lens, IDS)
-    other = torch.randint(3, 97, (2, 12), generator=torch.Generator().manual_seed(9))
-    wanted, logits = (one.run(other, sites="head")["head"] for one in (lens, found))
-    assert (logits - wanted).abs().max() <= 2e-5 * wanted.abs().max()
-    x = head_input(found, IDS)
+    weights_before = {name: p.clone() for name, p in lens.model.state_dict().items()}
+    deconed = decone(lens, IDS)
+    ids = torch.randint(3, 97, (2, 12), generator=torch.Generator().manual_seed(9))
+    expected, logits = (model.run(ids, sites="head")["head"] for model in (lens, deconed))
+    assert (logits - expected).abs().max() <= 2e-5 * expected.abs().max()
+    x = head_input(deconed, IDS)
     assert x.mean(0).norm() <= 1e-5 * x.norm(dim=-1).mean()
-    assert found.output_embeddings is lens.output_embeddings or torch.equal(
-        found.output_embeddings, lens.output_embeddings
+    assert deconed.output_embeddings is lens.output_embeddings or torch.equal(
+        deconed.output_embeddings, lens.output_embeddings
     )
-    assert all(torch.equal(p, before[name]) for name, p in lens.model.state_dict().items())
+    assert all(torch.equal(p, weights_before[name]) for name, p in lens.model.state_dict().items())
 
 
 def test_a_specimen_loses_its_cone_at_the_head_and_keeps_its_logits():
     lens = Lens.load("gpt-vanilla")
-    found = headscan.decone(lens, max_tokens=2048)
+    deconed = headscan.decone(lens, max_tokens=2048)
     ids = torch.arange(256).reshape(2, 128) % lens.vocabulary_size
-    wanted, logits = (one.run(ids, sites="head")["head"] for one in (lens, found))
-    assert (logits - wanted).abs().max() < 1e-4 * wanted.abs().max()
+    expected, logits = (model.run(ids, sites="head")["head"] for model in (lens, deconed))
+    assert (logits - expected).abs().max() < 1e-4 * expected.abs().max()
     text = torch.from_numpy(next(iter(Windows("stories", lens.tokenizer, 512))).ids).reshape(4, 128)
-    cosine = [average_cosine(head_input(one, text).numpy()) for one in (lens, found)]
+    cosine = [average_cosine(head_input(model, text).numpy()) for model in (lens, deconed)]
     assert cosine[0] > 0.05
     assert abs(cosine[1]) < 0.03
-    assert found.model.get_output_embeddings().bias is not None
+    assert deconed.model.get_output_embeddings().bias is not None
     # shared, and tied as before
-    assert found.output_embeddings.data_ptr() == lens.output_embeddings.data_ptr()
+    assert deconed.output_embeddings.data_ptr() == lens.output_embeddings.data_ptr()
 
 
 def test_a_live_model_gives_a_live_model():
@@ -98,22 +98,22 @@ def test_a_live_model_gives_a_live_model():
 @pytest.mark.parametrize(("name", "along_ones"), [("GPT-2", True), ("Llama", False)])
 def test_on_the_stream_nothing_is_free_but_the_vector_of_ones_before_layer_norms(name, along_ones):
     lens = Lens(family(name).double())
-    wanted = lens.run(IDS, sites="head")["head"]
+    expected = lens.run(IDS, sites="head")["head"]
     width = lens.width("block.0")
     generator = torch.Generator().manual_seed(1)
 
     def moved(by):
         handle = lens.tap("block.0").module.register_forward_hook(
-            lambda _, given, output: (
+            lambda _, args, output: (
                 (output[0] + by, *output[1:]) if isinstance(output, tuple) else output + by
             )
         )
-        found = lens.run(IDS, sites="head")["head"]
+        moved_logits = lens.run(IDS, sites="head")["head"]
         handle.remove()
-        return float((found - wanted).abs().max() / wanted.abs().max())
+        return float((moved_logits - expected).abs().max() / expected.abs().max())
 
-    ones = torch.ones(width, dtype=torch.float64)
-    assert (moved(ones) < 1e-10) == along_ones
+    ones_vector = torch.ones(width, dtype=torch.float64)
+    assert (moved(ones_vector) < 1e-10) == along_ones
     for _ in range(5):
         by = torch.randn(width, generator=generator, dtype=torch.float64)
         assert moved(by) > 1e-3

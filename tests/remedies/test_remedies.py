@@ -16,44 +16,43 @@ from headscan.statistics.cloud import Cloud
 @pytest.fixture(scope="module")
 def rows():
     rng = np.random.default_rng(0)
-    return (
-        rng.standard_normal((800, 12)) @ (rng.standard_normal((12, 12)) + np.diag(np.arange(12)))
-        + 9
-    )
+    cloud = rng.standard_normal((800, 12))
+    stretch = rng.standard_normal((12, 12)) + np.diag(np.arange(12))
+    return cloud @ stretch + 9
 
 
 @pytest.fixture(scope="module")
-def found(rows):
+def fitted(rows):
     return remedies(Cloud.of_rows(rows))
 
 
-def test_each_does_what_it_says(rows, found):
-    assert set(found) == set(REMEDIES)
+def test_each_does_what_it_says(rows, fitted):
+    assert set(fitted) == set(REMEDIES)
     centred = rows - rows.mean(0)
-    np.testing.assert_allclose(found["centre"](rows), centred, atol=1e-9)
-    np.testing.assert_allclose(found["standardise"](rows), centred / rows.std(0), atol=1e-9)
+    np.testing.assert_allclose(fitted["centre"](rows), centred, atol=1e-9)
+    np.testing.assert_allclose(fitted["standardise"](rows), centred / rows.std(0), atol=1e-9)
     np.testing.assert_allclose(
-        np.cov(found["whiten"](rows), rowvar=False, bias=True), np.eye(12), atol=1e-6
+        np.cov(fitted["whiten"](rows), rowvar=False, bias=True), np.eye(12), atol=1e-6
     )
     top = np.linalg.svd(centred, full_matrices=False)[2][:1]
     np.testing.assert_allclose(
-        found["all-but-the-top"](rows), centred - centred @ top.T @ top, atol=1e-8
+        fitted["all-but-the-top"](rows), centred - centred @ top.T @ top, atol=1e-8
     )
-    half = np.linalg.eigvalsh(np.cov(found["whiten-softly"](rows), rowvar=False, bias=True))
+    half = np.linalg.eigvalsh(np.cov(fitted["whiten-softly"](rows), rowvar=False, bias=True))
     np.testing.assert_allclose(
         half, np.sqrt(np.linalg.eigvalsh(np.cov(rows, rowvar=False, bias=True))), rtol=1e-9
     )
     covariance = np.cov(rows, rowvar=False, bias=True)
     shrunk = 0.9 * covariance + 0.1 * np.trace(covariance) / 12 * np.eye(12)
     np.testing.assert_allclose(
-        found["whiten-shrunk"].matrix @ found["whiten-shrunk"].matrix,
+        fitted["whiten-shrunk"].matrix @ fitted["whiten-shrunk"].matrix,
         np.linalg.inv(shrunk),
         atol=1e-9,
     )
 
 
-def test_they_make_the_cloud_rounder(rows, found):
-    before = average_cosine(Cloud.of_rows(rows))
+def test_they_make_the_cloud_rounder(rows, fitted):
+    cosine_before = average_cosine(Cloud.of_rows(rows))
     for name in (
         "centre",
         "whiten",
@@ -62,12 +61,12 @@ def test_they_make_the_cloud_rounder(rows, found):
         "standardise",
         "all-but-the-top",
     ):
-        assert abs(average_cosine(Cloud.of_rows(found[name](rows)))) < 0.05 < before
-    assert isoscore(Cloud.of_rows(found["whiten"](rows))) == pytest.approx(1, abs=1e-9)
+        assert abs(average_cosine(Cloud.of_rows(fitted[name](rows)))) < 0.05 < cosine_before
+    assert isoscore(Cloud.of_rows(fitted["whiten"](rows))) == pytest.approx(1, abs=1e-9)
 
 
-def test_save_and_load_agree_to_float32(rows, found, tmp_path):
-    for name, remedy in found.items():
+def test_save_and_load_agree_to_float32(rows, fitted, tmp_path):
+    for name, remedy in fitted.items():
         again = Remedy.load(remedy.save(tmp_path / name))
         np.testing.assert_allclose(
             again(rows), remedy(rows), rtol=1e-4, atol=1e-4 * np.abs(remedy(rows)).max()
@@ -75,17 +74,17 @@ def test_save_and_load_agree_to_float32(rows, found, tmp_path):
     with pytest.raises(BadInput, match="no saved remedy"):
         Remedy.load(tmp_path / "nothing")
     with pytest.raises(BadInput, match="width 12"):
-        found["centre"](np.ones((2, 3)))
+        fitted["centre"](np.ones((2, 3)))
 
 
-def test_sentence_transformers_loads_the_module(rows, found, tmp_path):
+def test_sentence_transformers_loads_the_module(rows, fitted, tmp_path):
     modules = pytest.importorskip("sentence_transformers.models")
-    folder = found["whiten"].save(tmp_path / "whiten")
+    folder = fitted["whiten"].save(tmp_path / "whiten")
     module = modules.Dense.load(str(folder))
     out = module({"sentence_embedding": torch.tensor(rows, dtype=torch.float32)})[
         "sentence_embedding"
     ]
-    np.testing.assert_allclose(out.detach().numpy(), found["whiten"](rows), atol=2e-3)
+    np.testing.assert_allclose(out.detach().numpy(), fitted["whiten"](rows), atol=2e-3)
 
 
 def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
@@ -99,13 +98,13 @@ def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
         for k in range(40)
     ]
     plain = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu")
-    before = plain.encode(sentences).astype(np.float64)
-    remedy = AllButTheTop(remove=2).fit(Cloud.of_rows(before))
+    embeddings = plain.encode(sentences).astype(np.float64)
+    remedy = AllButTheTop(remove=2).fit(Cloud.of_rows(embeddings))
     folder = append_to(remedy, package.MODEL_DIR, tmp_path / "model")
-    after = library.SentenceTransformer(str(folder), device="cpu").encode(sentences)
-    by_hand = remedy(before)
+    remedied = library.SentenceTransformer(str(folder), device="cpu").encode(sentences)
+    by_hand = remedy(embeddings)
     np.testing.assert_allclose(
-        after, by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), atol=1e-4
+        remedied, by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), atol=1e-4
     )
     assert len(json.loads(Path(folder, "modules.json").read_text())) == 5
 

@@ -17,9 +17,9 @@ from headscan.remedies.retrieval import HeldOutPairs, drift, gain, ranks
 
 def slow_ranks(vectors, pairs):
     """One query at a time, one item at a time."""
-    found = []
+    ranks = []
     for query, answer in zip(pairs.queries, pairs.answers, strict=True):
-        others = [
+        other_answers = [
             a
             for q, a in zip(pairs.queries, pairs.answers, strict=True)
             if q == query and a != answer
@@ -33,19 +33,21 @@ def slow_ranks(vectors, pairs):
                 / np.linalg.norm(vectors[item])
             )
 
-        in_the_way = [item for item in pairs.items if item not in (query, answer, *others)]
-        found.append(1 + sum(cosine(item) >= cosine(answer) for item in in_the_way))
-    return found
+        in_the_way = [item for item in pairs.items if item not in (query, answer, *other_answers)]
+        ranks.append(1 + sum(cosine(item) >= cosine(answer) for item in in_the_way))
+    return ranks
 
 
 @pytest.fixture(scope="module")
 def cone():
-    """Vectors about a far mean that has one loud, meaningless direction; partners share the rest."""
+    """Vectors about a far mean that has one loud, meaningless direction; partners share
+    the rest.
+    """
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((900, 12))
     loud = 8 * rng.standard_normal((2, 900, 1)) * np.eye(12)[0]
     mean = 30 * rng.standard_normal(12)
-    return [shared + 0.7 * rng.standard_normal((900, 12)) + one + mean for one in loud]
+    return [shared + 0.7 * rng.standard_normal((900, 12)) + noise + mean for noise in loud]
 
 
 def test_ranks_are_those_of_a_loop():
@@ -70,9 +72,9 @@ def test_an_interval_of_a_gain_covers_and_is_never_clear_of_nothing():
             draw = rng.random((2, 200))
             won = draw[0] < 0.1 + truth
             lost = draw[1] < 0.1
-            before = lost & ~won
-            after = won & ~lost
-            low, high = gain(before, after, np.arange(200), level=0.95)[1]
+            lost_only = lost & ~won
+            won_only = won & ~lost
+            low, high = gain(lost_only, won_only, np.arange(200), level=0.95)[1]
             expected = (0.1 + truth) * 0.9 - 0.1 * (0.9 - truth)
             inside += low <= expected <= high
         assert inside >= 935, (truth, inside)
@@ -112,7 +114,7 @@ def test_a_column_is_cured_and_rewritten(cone, tmp_path):
     assert again.column("name").to_pylist() == [f"n{k}" for k in range(900)]
     rows = np.array(again.column("v").to_pylist())
     np.testing.assert_allclose(rows, remedy(column), atol=1e-3)
-    same = {one.quantity: one for one in result.drift}
+    same = {row.quantity: row for row in result.drift}
     assert same["same_direction"].value == same["neighbours_kept"].value == 1
     assert same["found_again"].value == pytest.approx(1, abs=0.01)
     assert same["mean_moved"].value == 0
@@ -132,15 +134,15 @@ def test_scikit_learn_takes_the_transformer(cone, tmp_path):
 
     for name in ("all-but-the-top", "whiten"):
         check_estimator(RemedyTransformer(name))
-    made = RemedyTransformer("whiten", {"keep": 3}).fit(cone[0])
-    assert made.transform(cone[0]).shape == (900, 3)
-    assert list(made.get_feature_names_out()) == [
+    transformer = RemedyTransformer("whiten", {"keep": 3}).fit(cone[0])
+    assert transformer.transform(cone[0]).shape == (900, 3)
+    assert list(transformer.get_feature_names_out()) == [
         "remedytransformer0",
         "remedytransformer1",
         "remedytransformer2",
     ]
-    loaded = RemedyTransformer.load(made.remedy_.save(tmp_path / "kept"))
-    np.testing.assert_allclose(loaded.transform(cone[0]), made.transform(cone[0]), atol=1e-4)
+    loaded = RemedyTransformer.load(transformer.remedy_.save(tmp_path / "kept"))
+    np.testing.assert_allclose(loaded.transform(cone[0]), transformer.transform(cone[0]), atol=1e-4)
     assert make_pipeline(RemedyTransformer("centre"), PCA(2)).fit_transform(cone[0]).shape == (
         900,
         2,
@@ -151,16 +153,16 @@ def test_drift_sees_what_changed():
     rng = np.random.default_rng(0)
     old = rng.standard_normal((300, 6)) + 1
     turn = np.linalg.qr(rng.standard_normal((6, 6)))[0]
-    turned = {one.quantity: one for one in drift(old, old @ turn)}
+    turned = {row.quantity: row for row in drift(old, old @ turn)}
     assert turned["neighbours_kept"].value == 1, "a rotation keeps every neighbour"
     assert turned["found_again"].interval[1] < 0.5, "but the old index is of no use to it"
-    moved = {one.quantity: one for one in drift(old, old + 3)}
+    moved = {row.quantity: row for row in drift(old, old + 3)}
     truth = 3 * np.sqrt(6) / np.sqrt(old.var(0).sum())
     assert moved["mean_moved"].value == pytest.approx(truth)
-    noisy = {one.quantity: one for one in drift(old, old + 0.3 * rng.standard_normal(old.shape))}
+    noisy = {row.quantity: row for row in drift(old, old + 0.3 * rng.standard_normal(old.shape))}
     low, high = noisy["same_direction"].interval
     assert 0.9 < low < noisy["same_direction"].value < high < 1
-    wider = {one.quantity: one for one in drift(old, rng.standard_normal((300, 9)))}
+    wider = {row.quantity: row for row in drift(old, rng.standard_normal((300, 9)))}
     assert wider["same_direction"].value is None
     assert wider["neighbours_kept"].interval[1] < 0.1
 
@@ -171,16 +173,18 @@ def test_documents_are_held_out_whole(cone):
     result = headscan.remedy(column, partners=cone[1], remedies="centre", held_out=300)
     assert result.held_out % 10 == 0
     assert 0 < result.held_out < 900
-    one = headscan.remedy(column, partners=cone[1], remedies="centre", held_out=300)
-    assert [dict(row) for row in one.rows] == [dict(row) for row in result.rows]
+    single = headscan.remedy(column, partners=cone[1], remedies="centre", held_out=300)
+    assert [dict(row) for row in single.rows] == [dict(row) for row in result.rows]
 
 
 def test_a_model_is_judged_by_pairs_that_nothing_was_fitted_on(tmp_path):
     nouns = ["hen", "fox", "cat", "dog", "tree", "ball", "house", "boat", "bird", "king"]
     with open(tmp_path / "pairs.csv", "w", newline="") as file:
         for k in range(120):
-            one = f"The {nouns[k % 10]} saw {k} red {nouns[k // 12]}s."
-            csv.writer(file).writerow([one, one.replace("saw", "found"), 5.0 if k % 3 else 1.0])
+            sentence = f"The {nouns[k % 10]} saw {k} red {nouns[k // 12]}s."
+            csv.writer(file).writerow(
+                [sentence, sentence.replace("saw", "found"), 5.0 if k % 3 else 1.0]
+            )
     result = headscan.remedy(
         "gpt-vanilla",
         pairs=[tmp_path / "pairs.csv"],
@@ -194,7 +198,7 @@ def test_a_model_is_judged_by_pairs_that_nothing_was_fitted_on(tmp_path):
     )
     assert plain.interval("spearman") is not None
     assert result.held_out + result.fitted == 240
-    assert {one.name for one in result.findings} <= {"HELPS", "NO_HELP", "HARMS", "FEW"}
+    assert {finding.name for finding in result.findings} <= {"HELPS", "NO_HELP", "HARMS", "FEW"}
     assert "nothing was fitted on any of them" in result.page()
 
 
@@ -208,7 +212,7 @@ def test_bad_input_is_one_sentence(tmp_path, cone):
     headscan.states.run(
         "gpt-vanilla-early", "stories", sites="block.3", max_tokens=512, out=tmp_path / "one"
     )
-    for options, words in [
+    for options, message in [
         ({"source": str(tmp_path / "one")}, "vectors of too few documents .*: 512 vectors in all"),
         ({"source": cone[0][:1]}, "too few vectors"),
         ({"source": "gpt-vanilla"}, "--pairs FILE"),
@@ -221,6 +225,6 @@ def test_bad_input_is_one_sentence(tmp_path, cone):
         ({"source": {"x": cone[0], "y": cone[0]}}, "--site"),
         ({"source": a, "partners": cone[1][:, :3]}, "width 3"),
     ]:
-        with pytest.raises(BadInput, match=words) as refused:
+        with pytest.raises(BadInput, match=message) as refused:
             headscan.remedy(options.pop("source"), **options)
         assert "\n" not in str(refused.value)

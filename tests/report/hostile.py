@@ -34,9 +34,9 @@ STRINGS = (
 def scan(seed: int = 0) -> tuple[dict, dict[str, np.ndarray]]:
     """A scan in which every text that comes from outside is hostile."""
     name = f"org/{''.join(STRINGS[:5])}"
-    other = f"{STRINGS[8]}{STRINGS[9]}{STRINGS[12]}{'x' * 200}"
+    second_name = f"{STRINGS[8]}{STRINGS[9]}{STRINGS[12]}{'x' * 200}"
     document, arrays = sample.scan(
-        (name, other), blocks=3, width=16, tokens=2 * len(STRINGS), seed=seed
+        (name, second_name), blocks=3, width=16, tokens=2 * len(STRINGS), seed=seed
     )
     document["protocol"]["command"] = " ".join(STRINGS)
     document["protocol"]["text"]["source"] = "/".join(STRINGS)

@@ -19,9 +19,10 @@ from headscan.scanner.picture import nearest
 from headscan.scanner.result import Picture, ScanResult
 
 WORDS = """
-the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went home play ball happy sad big
-red cone pizza story park day one very wanted her his with then asked mum friend found box inside sky bird
-""".split()  # noqa: SIM905
+the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went
+home play ball happy sad big red cone pizza story park day one very wanted her his with then asked
+mum friend found box inside sky bird
+""".split()  # noqa: SIM905 (a list of strings would be fifty lines)
 
 MEASURES = {
     "average_cosine": {
@@ -151,9 +152,9 @@ def scan(
             arrays[f"picture/{name}/{site}"], arrays[f"picture_share/{name}/{site}"] = top_three(
                 cloud
             )
-            near = nearest(torch.tensor(cloud), torch.tensor(picture["id"]))
+            neighbours = nearest(torch.tensor(cloud), torch.tensor(picture["id"]))
             arrays[f"picture_near/{name}/{site}"], arrays[f"picture_near_cosine/{name}/{site}"] = (
-                near
+                neighbours
             )
             if nulls:
                 twin = draw_cloud(
@@ -216,8 +217,8 @@ def draw_tokens(rng: np.random.Generator, count: int) -> tuple[dict, np.ndarray]
     sentence = [[WORDS[k] for k in rng.integers(0, len(WORDS), 12)] for _ in range(count)]
     picture = {
         "tokens": [" " + WORDS[k] for k in rank],
-        "before": [" " + " ".join(words[:6]) for words in sentence],
-        "after": [" " + " ".join(words[6:]) for words in sentence],
+        "before": [" " + " ".join(sentence_words[:6]) for sentence_words in sentence],
+        "after": [" " + " ".join(sentence_words[6:]) for sentence_words in sentence],
         "frequency": frequency.tolist(),
         "id": rank.tolist(),
         "position": position.tolist(),
@@ -271,7 +272,7 @@ def measure(cloud: np.ndarray) -> dict:
 
 
 def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.Generator) -> dict:
-    found: dict = {
+    cells: dict = {
         "model": model,
         "site": site,
         "depth": depth,
@@ -283,33 +284,30 @@ def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.G
         "sink_energy": 0.42,
         "sink_length": 9.7,
     }
-    rest = measure(cloud[5:])
+    without_sinks = measure(cloud[5:])
     for key, value in measure(cloud).items():
-        without = rest[key]
+        without = without_sinks[key]
         if key == "singular_values":
-            found[key], found[f"{key}_without_sinks"] = value.tolist(), without.tolist()
+            cells[key] = value.tolist()
+            cells[f"{key}_without_sinks"] = without.tolist()
             continue
-        spread = (
-            abs(value)
-            * 0.012
-            * (1 + rng.random())
-            * (1 - 0.9 * (key == "average_cosine") * abs(value))
-            + 1e-4
-        )
-        found |= {
+        spread = abs(value) * 0.012 * (1 + rng.random())
+        if key == "average_cosine":
+            spread *= 1 - 0.9 * abs(value)
+        spread += 1e-4
+        cells |= {
             key: float(value),
             f"{key}_interval": [float(value - spread), float(value + spread)],
             f"{key}_without_sinks": float(without),
             f"{key}_without_sinks_interval": [float(without - spread), float(without + spread)],
         }
-    return found
+    return cells
 
 
 def findings(model: str, sites: list[dict]) -> list[dict]:
     mine = {s["site"]: s for s in sites if s["model"] == model}
-    last = mine[
-        max((s for s in mine if s.startswith("block.")), key=lambda s: int(s.split(".")[1]))
-    ]
+    blocks = [site for site in mine if site.startswith("block.")]
+    last = mine[max(blocks, key=lambda site: int(site.split(".")[1]))]
     cosine = last["average_cosine"]
     share = last["top_direction_share"]
     cone = {"code": "CONE", "model": model, "site": last["site"], "value": cosine}
@@ -341,19 +339,23 @@ def shown(document: dict, arrays: dict | None = None, kind: str = "scan"):
     texts may be hostile.
     """
     models = [made(ModelRecord, record) for record in document.get("models", [])]
-    said = document.get("protocol", {})
-    text = made(TextRecord, said["text"]) if "text" in said else None
+    protocol = document.get("protocol", {})
+    text = made(TextRecord, protocol["text"]) if "text" in protocol else None
     settings = {
-        key: said[key] for key in ("context", "skip_first", "max_tokens", "batch") if key in said
+        key: protocol[key]
+        for key in ("context", "skip_first", "max_tokens", "batch")
+        if key in protocol
     }
     shared = {
-        "protocol": made(Protocol, {"verb": kind, "settings": settings} | said | {"text": text}),
+        "protocol": made(
+            Protocol, {"verb": kind, "settings": settings} | protocol | {"text": text}
+        ),
         "models": models,
         "findings": [made(Finding, finding) for finding in document.get("findings", [])],
     }
     if kind != "scan":
         return SimpleNamespace(kind=kind, document=document, arrays={}, **shared)
-    words = {
+    default_words = {
         "group": "",
         "sentence": "",
         "formula": "",
@@ -366,14 +368,18 @@ def shown(document: dict, arrays: dict | None = None, kind: str = "scan"):
         sites=list(map(Row, document.get("sites", []))),
         nulls=list(map(Row, document.get("nulls", []))),
         measures={
-            name: made(MeasureWords, words | said)
-            for name, said in document.get("measures", {}).items()
+            name: made(MeasureWords, default_words | record)
+            for name, record in document.get("measures", {}).items()
         },
-        pictures={name: made(Picture, said) for name, said in document.get("pictures", {}).items()},
+        pictures={
+            name: made(Picture, record) for name, record in document.get("pictures", {}).items()
+        },
         arrays=arrays or {},
     )
 
 
-def made(kind: type, said: dict):
+def made(kind: type, record: dict):
     """An instance of a dataclass, from those of the entries that are its fields."""
-    return kind(**{field.name: said[field.name] for field in fields(kind) if field.name in said})
+    return kind(
+        **{field.name: record[field.name] for field in fields(kind) if field.name in record}
+    )

@@ -46,10 +46,12 @@ SAID = (
     "Once <img src=x onerror=window.pwned=4> </script><script>window.pwned=5</script> \"'` "
     "{{7*7}} ${x}$ "
 )
-CLICKED = """() => { const found = "button:not([data-take]), summary, [data-figure], td, th, mark, input, select, [tabindex]";
-    for (const one of document.querySelectorAll(found)) {
-      one.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
-      one.click();
+CLICKED = """() => {
+    const selector = "button:not([data-take]), summary, [data-figure], td, th, mark, input, "
+      + "select, [tabindex]";
+    for (const element of document.querySelectorAll(selector)) {
+      element.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
+      element.click();
     }
     return document.querySelectorAll("img[onerror], a[href^=javascript]").length; }"""
 
@@ -58,24 +60,21 @@ def intruded(command: str) -> str:
     """The command, its models and its text under names that are markup, beside it in a folder; the
     text has markup as well.
     """
-    words = []
+    arguments = []
     for word in shlex.split(command):
-        if word in ("gpt-vanilla", "gpt-headless", "stories"):
-            place = Path(NAME.format(word) + ".txt" * (word == "stories"))
-            if word != "stories":
-                shutil.copytree(specimen_path(word), place, dirs_exist_ok=True)
-            else:
-                place.parent.mkdir(parents=True)
-                told = embedded("stories").read_text(encoding="utf-8").split("\n")
-                place.write_text(
-                    "\n".join(
-                        f"{line} {SAID}" if k % 7 == 0 else line for k, line in enumerate(told)
-                    ),
-                    encoding="utf-8",
-                )
-            word = str(place)
-        words.append(word)
-    return shlex.join(words)
+        if word in ("gpt-vanilla", "gpt-headless"):
+            path = Path(NAME.format(word))
+            shutil.copytree(specimen_path(word), path, dirs_exist_ok=True)
+            word = str(path)
+        elif word == "stories":
+            path = Path(NAME.format(word) + ".txt")
+            path.parent.mkdir(parents=True)
+            lines = embedded("stories").read_text(encoding="utf-8").split("\n")
+            lines[::7] = [f"{line} {SAID}" for line in lines[::7]]
+            path.write_text("\n".join(lines), encoding="utf-8")
+            word = str(path)
+        arguments.append(word)
+    return shlex.join(arguments)
 
 
 @pytest.mark.parametrize("kind", pages.EXAMPLES)
@@ -96,8 +95,8 @@ def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(
             page.emulate_media(color_scheme=scheme)
             page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
             assert pages.violations(page) == []
-        for wanted in ("#protocol-title", "[data-take='result.json']", "h1", ".deck"):
-            assert page.locator(wanted).count() == 1
+        for selector in ("#protocol-title", "[data-take='result.json']", "h1", ".deck"):
+            assert page.locator(selector).count() == 1
         assert not page.locator("h1").inner_text().startswith(("/", "."))
         assert page.locator("text=cannot be shown").count() == 0
         assert page.evaluate(CLICKED) == 0

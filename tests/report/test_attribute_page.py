@@ -45,7 +45,7 @@ def document(tokens, steps=1, methods=("occlusion", "gradient-x-input")):
         "steps": 1,
     }
     mean = arrays[f"scores/{methods[0]}"].mean(0)
-    made = {
+    result_document = {
         "prompt": "".join(tokens),
         "tokens": list(tokens),
         "ids": list(range(len(tokens))),
@@ -93,15 +93,15 @@ def document(tokens, steps=1, methods=("occlusion", "gradient-x-input")):
         },
         "models": [{"name": "<script>window.pwned=1</script>"}],
     }
-    return AttributeResult.of_document(made, arrays)
+    return AttributeResult.of_document(result_document, arrays)
 
 
 @pytest.mark.browser
 def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, visit):
-    made = document(HOSTILE)
-    arrays = made.arrays
+    result = document(HOSTILE)
+    arrays = result.arrays
     path = tmp_path / "report.html"
-    path.write_text(made.page(), encoding="utf-8")
+    path.write_text(result.page(), encoding="utf-8")
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
         assert page.locator("#tokens .t").all_text_contents() == HOSTILE
@@ -141,12 +141,12 @@ def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, 
 
 @pytest.mark.browser
 def test_thousands_of_tokens_and_many_predictions(tmp_path, chromium_without_webgl, visit):
-    made = document(
+    result = document(
         [visible(f" w{k}") for k in range(5000)], steps=4, methods=("occlusion", "combined")
     )
-    arrays = made.arrays
+    arrays = result.arrays
     path = tmp_path / "report.html"
-    path.write_text(made.page(), encoding="utf-8")
+    path.write_text(result.page(), encoding="utf-8")
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
         assert page.locator("#tokens .t").count() == 5000
@@ -160,15 +160,15 @@ def test_thousands_of_tokens_and_many_predictions(tmp_path, chromium_without_web
 
 
 def test_the_snippet_and_the_terminal_hold_every_token_and_no_markup():
-    made = document(HOSTILE)
-    snippet = made._repr_html_()
+    result = document(HOSTILE)
+    snippet = result._repr_html_()
     assert "<script" not in snippet
     assert "<img" not in snippet
     assert snippet.count("title=") == len(HOSTILE)
     from rich.console import Console
 
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(made.table())
+    console.print(result.table())
     text = console.export_text()
     assert "<script>window.pwned=1;alert(1)</script>" in text
     assert "\u202e" not in text

@@ -19,10 +19,14 @@ HOVERED = (
     "document.querySelector('#tip').hidden ? null : document.querySelector('#tip "
     ".context').textContent"
 )
-INSIDE = """() => { const scene = document.querySelector('.scene')._fullLayout, axis = [scene.xaxis, scene.yaxis];
-  const data = document.querySelector('.scene').data[0], box = document.querySelector('.scene').getBoundingClientRect();
-  return data.x.map((x, k) => Number.isFinite(x) ? [
-    box.left + axis[0]._offset + axis[0].l2p(x), box.top + axis[1]._offset + axis[1].l2p(data.y[k])] : null); }"""
+INSIDE = """() => {
+  const scene = document.querySelector('.scene');
+  const layout = scene._fullLayout;
+  const data = scene.data[0];
+  const box = scene.getBoundingClientRect();
+  const left = (x) => box.left + layout.xaxis._offset + layout.xaxis.l2p(x);
+  const top = (y) => box.top + layout.yaxis._offset + layout.yaxis.l2p(y);
+  return data.x.map((x, k) => Number.isFinite(x) ? [left(x), top(data.y[k])] : null); }"""
 
 
 def write(tmp_path, document, arrays, name="report.html"):
@@ -59,33 +63,33 @@ def context_of(picture: dict, index: int) -> str:
 def test_hostile_text_is_shown_as_it_is_in_three_dimensions(nasty, chromium, visit):
     document, path = nasty
     picture = next(iter(document["pictures"].values()))
-    wanted = {context_of(picture, k) for k in range(len(picture["tokens"]))}
+    contexts = {context_of(picture, k) for k in range(len(picture["tokens"]))}
     with visit(chromium, path) as opened:
         page = opened.page
         scene = page.locator(".scene").first
         scene.scroll_into_view_if_needed()
         box = scene.bounding_box()
-        found = set()
+        shown_contexts = set()
         for down in range(30, 75, 5):
             for along in range(20, 85, 5):
-                place = box["x"] + box["width"] * along / 100, box["y"] + box["height"] * down / 100
-                page.mouse.move(*place)
+                point = box["x"] + box["width"] * along / 100, box["y"] + box["height"] * down / 100
+                page.mouse.move(*point)
                 page.wait_for_timeout(12)
                 shown = page.evaluate(HOVERED)
                 if shown is not None:
-                    found.add(shown)
-                    spot = place
-            if len(found) >= 3:
+                    shown_contexts.add(shown)
+                    spot = point
+            if len(shown_contexts) >= 3:
                 break
-        assert found
-        assert found <= wanted
+        assert shown_contexts
+        assert shown_contexts <= contexts
         if page.evaluate(HOVERED) is None:  # back to the dots
             page.mouse.move(*spot)
             page.wait_for_function("!document.querySelector('#tip').hidden")
         page.mouse.down()
         page.mouse.up()
         page.wait_for_function("document.querySelector('.readout .context')")
-        assert page.locator(".readout .context").first.text_content() in wanted
+        assert page.locator(".readout .context").first.text_content() in contexts
         opened.clean()
 
 
@@ -97,7 +101,7 @@ def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_we
         assert page.locator("#fallback").is_visible()
         page.locator(".scene").first.scroll_into_view_if_needed()
         page.evaluate("scrollBy(0, 60)")
-        seen = set()
+        seen_tokens = set()
         spots = page.evaluate(INSIDE)
         for index, spot in enumerate(spots):
             if spot is None:
@@ -108,18 +112,18 @@ def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_we
             # right.
             nearest = [
                 k
-                for k, other in enumerate(spots)
-                if other and abs(other[0] - spot[0]) + abs(other[1] - spot[1]) < 16
+                for k, neighbour in enumerate(spots)
+                if neighbour and abs(neighbour[0] - spot[0]) + abs(neighbour[1] - spot[1]) < 16
             ]
-            wanted = {context_of(picture, k) for k in nearest}
+            contexts = {context_of(picture, k) for k in nearest}
             for _ in range(20):  # plotly looks for a point at most every 50 ms
                 page.wait_for_timeout(20)
                 shown = page.evaluate(HOVERED)
-                if shown in wanted:
+                if shown in contexts:
                     break
-            assert shown in wanted, index
-            seen.add(picture["tokens"][index])
-        assert len(seen) >= 20
+            assert shown in contexts, index
+            seen_tokens.add(picture["tokens"][index])
+        assert len(seen_tokens) >= 20
         assert page.locator("mark script, mark b, mark img, .tip script, .tip img").count() == 0
         opened.clean()
 
@@ -171,9 +175,9 @@ def test_the_slider_turns_the_layers_of_all_models_by_keyboard(two, chromium, vi
 
 def test_play_goes_through_the_layers_and_stops(looked_at):
     page = looked_at.page
-    before = page.locator("#layer").input_value()
+    layer_before = page.locator("#layer").input_value()
     page.locator("#play").press("Enter")
-    page.wait_for_function(f"document.getElementById('layer').value !== '{before}'")
+    page.wait_for_function(f"document.getElementById('layer').value !== '{layer_before}'")
     assert page.locator("#play").get_attribute("aria-pressed") == "true"
     page.locator("#play").press("Enter")
     still = page.locator("#layer").input_value()
@@ -188,10 +192,10 @@ def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
         page = opened.page
         page.locator("#find").fill("the")
         page.wait_for_timeout(200)
-        tokens, found = page.evaluate(
+        tokens, matches = page.evaluate(
             "[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]"
         )
-        assert found == [k for k, token in enumerate(tokens) if token == " the"] != []
+        assert matches == [k for k, token in enumerate(tokens) if token == " the"] != []
         page.locator("#find").fill("")
         page.locator(".scene").first.scroll_into_view_if_needed()
         x, y = next(spot for spot in page.evaluate(INSIDE) if spot)
@@ -206,12 +210,13 @@ def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
 
 
 def test_sinks_are_switched_in_every_plot(looked_at):
-    shown = """[...document.querySelectorAll('[data-figure]')].map(
-        (place) => [...new Set(place.data.filter((t) => t.visible !== false).map((t) => t.meta.first))].join())"""
+    shown = """[...document.querySelectorAll('[data-figure]')].map((figure) => {
+        const traces = figure.data.filter((trace) => trace.visible !== false);
+        return [...new Set(traces.map((trace) => trace.meta.first))].join(); })"""
     page = looked_at.page
-    for treatment, other in (("without", "with"), ("with", "without")):
+    for treatment, opposite in (("without", "with"), ("with", "without")):
         assert set(page.evaluate(shown)) == {treatment}
-        page.locator(f"input[value={other}]").check()
+        page.locator(f"input[value={opposite}]").check()
         page.wait_for_timeout(300)
     looked_at.clean()
 
@@ -222,8 +227,10 @@ def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit)
         "'lines+markers').line.color"
     )
     ink = "getComputedStyle(document.body).color"
-    pixels = """(() => { const still = document.querySelector('.still');
-        return still.getContext('2d').getImageData(0, 0, still.width, still.height).data.some((v) => v > 0); })()"""
+    pixels = """(() => {
+        const still = document.querySelector('.still');
+        const image = still.getContext('2d').getImageData(0, 0, still.width, still.height);
+        return image.data.some((v) => v > 0); })()"""
     with visit(chromium_without_webgl, two, color_scheme="light") as opened:
         page = opened.page
         light = page.evaluate(line)
@@ -252,12 +259,13 @@ def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit)
 def test_no_width_scrolls_the_page_sideways(looked_at):
     pictures = "[...document.querySelectorAll('.plot .main-svg, .scene .main-svg')]"
     right = f"Math.max(...{pictures}.map((picture) => picture.getBoundingClientRect().right))"
-    page, before = looked_at.page, looked_at.page.viewport_size
+    page = looked_at.page
+    size_before = page.viewport_size
     for width in (1440, 768, 380, 320):
         page.set_viewport_size({"width": width, "height": 800})
         page.wait_for_function(f"{right} <= {width}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.set_viewport_size(before)
+    page.set_viewport_size(size_before)
     looked_at.clean()
 
 
@@ -268,7 +276,7 @@ def test_what_a_listener_needs_is_there(looked_at):
     )
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert all(next_level - level <= 1 for level, next_level in pairwise(levels))
     for label in page.evaluate(
         "[...document.querySelectorAll('[role=img]')].map((e) => e.getAttribute('aria-label'))"
     ):
@@ -312,12 +320,15 @@ INTRUDERS = {
 
 
 def test_the_policy_runs_and_paints_nothing_but_its_own(two, chromium_without_webgl, visit):
-    made = """async () => { const place = document.querySelector('[data-figure]');
-        await Plotly.react(place, place.data, place.layout, {displayModeBar: true});
-        const pictures = await Promise.all(['svg', 'png'].map((format) => Plotly.toImage(place, {format})));
-        return [getComputedStyle(place.querySelector('.modebar')).position, ...pictures.map((one) => one.slice(0, 14))]; }"""
+    code = """async () => {
+        const figure = document.querySelector('[data-figure]');
+        await Plotly.react(figure, figure.data, figure.layout, {displayModeBar: true});
+        const formats = ['svg', 'png'].map((format) => Plotly.toImage(figure, {format}));
+        const pictures = await Promise.all(formats);
+        const position = getComputedStyle(figure.querySelector('.modebar')).position;
+        return [position, ...pictures.map((picture) => picture.slice(0, 14))]; }"""
     with visit(chromium_without_webgl, two) as opened:
-        assert opened.page.evaluate(made) == ["absolute", "data:image/svg", "data:image/png"]
+        assert opened.page.evaluate(code) == ["absolute", "data:image/svg", "data:image/png"]
         sized = "[...document.querySelectorAll('[data-figure]')].map((place) => place.clientHeight)"
         assert min(opened.page.evaluate(sized)) >= 150
         assert "unsafe" not in opened.page.locator("meta[http-equiv]").get_attribute("content")
@@ -342,9 +353,9 @@ def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(
     odd = 'a,b;"c"|d\\e$f\ng\x1bh\u2028'
     path = write(tmp_path, *sample.scan((formula, odd), blocks=2, width=8, tokens=60))
     with visit(chromium_without_webgl, path) as opened:
-        with opened.page.expect_download() as taken:
+        with opened.page.expect_download() as download:
             opened.page.locator("[data-take='tables.csv']").click()
-        with Path(taken.value.path()).open(encoding="utf-8", newline="") as file:
+        with Path(download.value.path()).open(encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file))
     assert {len(row) for row in rows} == {6}
     assert any('a,b;"c"|d\\e$f' in cell for row in rows for cell in row)

@@ -36,7 +36,7 @@ def document():
         for cut in ("whole", "fresh")
     ]
     means = {"own": 1.0, "of_earlier": 0.3, "of_later": 0.0}
-    made = {
+    result_document = {
         "tokens": TOKENS,
         "site": "block.2",
         "sites": ["block.0", "block.1", "block.2"],
@@ -48,31 +48,31 @@ def document():
         "models": [{"name": "<b>m</b>"}],
         "protocol": {"verb": "flow", "command": "headscan flow"},
     }
-    return FlowResult.of_document(made, arrays)
+    return FlowResult.of_document(result_document, arrays)
 
 
 @pytest.mark.browser
 def test_the_slider_turns_all_matrices_and_cells_are_told(tmp_path, chromium_without_webgl, visit):
-    made = document()
-    arrays = made.arrays
+    result = document()
+    arrays = result.arrays
     path = tmp_path / "report.html"
-    path.write_text(made.page(), encoding="utf-8")
+    path.write_text(result.page(), encoding="utf-8")
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
         assert page.locator("#matrices canvas").count() == 2
         assert page.locator("#layer-name").text_content() == "block.2"
-        before = page.locator("#matrices canvas").first.screenshot()
+        picture_before = page.locator("#matrices canvas").first.screenshot()
         page.locator("#layer").focus()
         page.keyboard.press("Home")
         assert page.locator("#layer-name").text_content() == "block.0"
-        assert page.locator("#matrices canvas").first.screenshot() != before
+        assert page.locator("#matrices canvas").first.screenshot() != picture_before
         canvas = page.locator("#matrices canvas").first
         canvas.focus()
         for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
             page.keyboard.press(key)
-        told = page.locator("#readout").text_content()
-        assert told.startswith(f"Token 1 ␣a in output 2 {TOKENS[2]}")
-        assert f"leak {arrays['leak/0'][0, 1, 2]:.3g}"[:8] in told
+        readout = page.locator("#readout").text_content()
+        assert readout.startswith(f"Token 1 ␣a in output 2 {TOKENS[2]}")
+        assert f"leak {arrays['leak/0'][0, 1, 2]:.3g}"[:8] in readout
         page.locator("#kind").select_option("recoverable")
         assert "recoverable" in page.locator("#matrices figcaption").first.text_content()
         page.set_viewport_size({"width": 380, "height": 800})

@@ -66,7 +66,7 @@ def test_sections_come_by_their_order_and_a_plug_ins_between(demo):
     def brought(result):
         return Section("Brought by a plug-in", "", [Prose("Hello.")])
 
-    assert [one.title for one in assemble(demo).sections] == [
+    assert [section.title for section in assemble(demo).sections] == [
         "First",
         "Brought by a plug-in",
         "Second",
@@ -76,7 +76,7 @@ def test_sections_come_by_their_order_and_a_plug_ins_between(demo):
 
 def test_every_page_has_glossary_protocol_and_data(demo):
     html = Report().page(demo)
-    for wanted in (
+    for text in (
         "How alike.",
         "x·y",
         "headscan demo",
@@ -84,7 +84,7 @@ def test_every_page_has_glossary_protocol_and_data(demo):
         'data-take="result.json"',
         "Fig. 1.",
     ):
-        assert wanted in html
+        assert text in html
     assert len(html) < 2_000_000
 
 

@@ -36,10 +36,10 @@ def test_figures_are_written_as_svg_and_pdf(tmp_path, chromium_without_webgl):
         warnings.warn("kaleido is not installed: figures for papers are NOT tested", stacklevel=1)
         pytest.skip("kaleido is not installed: figures for papers are NOT tested")
     figure = Figure("line", go.Figure(go.Scatter(y=[1, 2])), "a line")
-    found = write_figures(page(figure), tmp_path)
-    assert [path.name for path in found] == ["line.svg", "line.pdf"]
-    assert found[0].read_text().lstrip().startswith("<svg")
-    assert found[1].read_bytes().startswith(b"%PDF")
+    paths = write_figures(page(figure), tmp_path)
+    assert [path.name for path in paths] == ["line.svg", "line.pdf"]
+    assert paths[0].read_text().lstrip().startswith("<svg")
+    assert paths[1].read_bytes().startswith(b"%PDF")
 
 
 def test_a_missing_extra_is_said(tmp_path, monkeypatch, capsys):
@@ -88,7 +88,8 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_stays_a_cell_of_its_own_in_latex_and_markdown(name):
-    table = latex(Table(["site", Term("CKA", places=2)], [Line(name, [Cell(0.5, (0.4, 0.6))])] * 2))
+    line = Line(name, [Cell(0.5, (0.4, 0.6))])
+    table = latex(Table(["site", Term("CKA", places=2)], [line, line]))
     rows = table.partition("\\midrule\n")[2].partition("\\bottomrule")[0].splitlines()
     assert len(rows) == 2, table
     for row in rows:

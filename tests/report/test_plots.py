@@ -17,17 +17,17 @@ def lines(figure, mode="lines+markers"):
 
 
 def test_the_lines_are_the_documents_numbers(document):
-    found = lines(shape._average_cosine(sample.shown(document)))
-    assert [trace.name for trace in found] == ["a", "b"]
-    wanted = [e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "b"]
-    assert np.allclose(found[1].y, wanted, rtol=1e-5)
-    assert list(found[1].x) == [0, 1, 2, 3, 4]
+    traces = lines(shape._average_cosine(sample.shown(document)))
+    assert [trace.name for trace in traces] == ["a", "b"]
+    expected = [e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "b"]
+    assert np.allclose(traces[1].y, expected, rtol=1e-5)
+    assert list(traces[1].x) == [0, 1, 2, 3, 4]
 
 
 def test_all_tokens_have_lines_of_their_own(document):
     only = lines(layers.by_layer(sample.shown(document), "mean_norm", "with"))
-    wanted = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
-    assert np.allclose(only[0].y, wanted, rtol=1e-5)
+    expected = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
+    assert np.allclose(only[0].y, expected, rtol=1e-5)
     both = layers.by_layer(sample.shown(document), "mean_norm", "both")
     assert {(t.meta["first"], t.visible) for t in both.data} == {("with", False), ("without", True)}
 
@@ -38,8 +38,8 @@ def test_a_result_that_knows_of_no_sinks_is_drawn_as_it_is(document):
         sample.shown(document | {"sites": bare, "nulls": []}), "mean_norm", "both"
     )
     assert {(str(t.meta), t.visible) for t in both.data} == {("{}", True)}
-    wanted = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
-    assert np.allclose(lines(both)[0].y, wanted, rtol=1e-5)
+    expected = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
+    assert np.allclose(lines(both)[0].y, expected, rtol=1e-5)
 
 
 def test_the_band_is_the_interval(document):
@@ -60,9 +60,9 @@ def test_a_value_that_is_not_defined_is_a_gap(document):
     sites = [dict(entry) for entry in document["sites"]]
     sites[2]["isoscore_without_sinks"] = None
     sites[3]["isoscore_without_sinks"] = float("nan")
-    found = lines(layers.by_layer(sample.shown(document | {"sites": sites}), "isoscore"))[0]
-    assert found.y[2] is None
-    assert found.y[3] is None
+    trace = lines(layers.by_layer(sample.shown(document | {"sites": sites}), "isoscore"))[0]
+    assert trace.y[2] is None
+    assert trace.y[3] is None
     figure = layers.by_layer(sample.shown(document | {"sites": sites}), "isoscore", nulls=False)
     bands = [trace for trace in figure.data if trace.fill and trace.legendgroup == "a"]
     assert [list(t.x) for t in bands] == [[0, 1, 1, 0], [4, 4]]
@@ -74,11 +74,11 @@ def test_parts_of_blocks_get_a_line_of_their_own(document):
         for e in document["sites"]
         if e["site"].startswith("block.")
     ]
-    found = lines(
+    traces = lines(
         shape._average_cosine(sample.shown(document | {"sites": document["sites"] + extra}))
     )
-    assert [trace.name for trace in found] == ["a", "a mlp", "b", "b mlp"]
-    assert list(found[1].x) == [0.75, 1.75, 2.75]
+    assert [trace.name for trace in traces] == ["a", "a mlp", "b", "b mlp"]
+    assert list(traces[1].x) == [0.75, 1.75, 2.75]
 
 
 def test_the_spectrum_starts_at_one_and_is_the_documents(document):
@@ -134,5 +134,6 @@ def test_text_has_contrast_and_lines_can_be_seen(theme):
 @pytest.mark.parametrize("scale", [palette.DEPTH, palette.FREQUENCY])
 def test_scales_run_one_way_in_lightness(scale):
     for theme in (0, 1):
-        steps = np.diff([luminance(palette.mix(scale[theme], t)) for t in np.linspace(0, 1, 30)])
+        colours = [palette.mix(scale[theme], t) for t in np.linspace(0, 1, 30)]
+        steps = np.diff([luminance(colour) for colour in colours])
         assert (steps > 0).all() or (steps < 0).all()

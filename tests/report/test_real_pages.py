@@ -31,18 +31,18 @@ def test_a_page_shows_every_token_and_runs_none(
     if "5,000" in names:  # a fifth of them: `test_attribute_page` has a page of them all
         prompt = prompt[: len(prompt) // 5]
     stories.context_length = 2048  # rotary angles are defined at any position
-    made = headscan.attribute(stories, prompt, out=tmp_path, **options)
+    result = headscan.attribute(stories, prompt, out=tmp_path, **options)
     with visit(
         chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}
     ) as opened:
         page = opened.page
-        assert page.locator("#tokens .t").all_text_contents() == made.tokens
+        assert page.locator("#tokens .t").all_text_contents() == result.tokens
         assert page.locator("#tokens script, #tokens img, #tokens b").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         page.locator("#tokens").focus()
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
-        assert f"token 1, id {made.ids[1]}: " in page.locator("#readout").text_content()
+        assert f"token 1, id {result.ids[1]}: " in page.locator("#readout").text_content()
         opened.clean()
 
 

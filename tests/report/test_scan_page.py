@@ -72,21 +72,21 @@ def test_600_tokens_at_13_sites_stay_small():
 
 def test_every_number_and_every_finding_is_on_the_page(two):
     document, _ = two
-    words = " ".join(" ".join(Outline(scan_page(*two)).words).split())
+    text = " ".join(" ".join(Outline(scan_page(*two)).words).split())
     for finding in document["findings"]:
-        assert finding["code"] in words
-        assert finding["sentence"] in words
+        assert finding["code"] in text
+        assert finding["sentence"] in text
     for entry in document["sites"] + document["nulls"]:
-        assert f"{entry['average_cosine']:z.4f}".replace("-", "−") in words
-        assert f"{entry['top_direction_share_without_sinks']:.4f}" in words
+        assert f"{entry['average_cosine']:z.4f}".replace("-", "−") in text
+        assert f"{entry['top_direction_share_without_sinks']:.4f}" in text
     for measure in document["measures"].values():
-        assert measure["sentence"] in words
-        assert measure["formula"] in words
+        assert measure["sentence"] in text
+        assert measure["formula"] in text
     protocol = document["protocol"]
-    assert protocol["command"] in words
-    assert protocol["text"]["sha256"] in words
-    assert document["models"][1]["sha256"]["model.safetensors"] in words
-    assert all(version in words for version in protocol["versions"].values())
+    assert protocol["command"] in text
+    assert protocol["text"]["sha256"] in text
+    assert document["models"][1]["sha256"]["model.safetensors"] in text
+    assert all(version in text for version in protocol["versions"].values())
 
 
 def test_hostile_text_makes_no_element():
@@ -112,8 +112,8 @@ def test_a_null_is_a_dash_with_its_reason(two):
     document, _ = two
     sites = [dict(entry) for entry in document["sites"]]
     sites[0] |= {"isoscore": None, "isoscore_interval": None, "notes": ["width is 1"]}
-    made = assemble(sample.shown(document | {"sites": sites}))
-    table = next(section for section in made.sections if section.name == "numbers").parts[0]
+    page = assemble(sample.shown(document | {"sites": sites}))
+    table = next(section for section in page.sections if section.name == "numbers").parts[0]
     first = table.lines[0]
     assert [cell.value for cell in first.cells].count(None) == 1
     assert {cell.why for cell in first.cells} == {"width is 1"}
@@ -124,17 +124,17 @@ def test_a_null_is_a_dash_with_its_reason(two):
 def test_alternative_texts_carry_the_numbers(two):
     document, _ = two
     outline = Outline(scan_page(*two))
-    said = {a["data-figure"]: a["aria-label"] for _, a in outline.tags if "data-figure" in a}
+    labels = {a["data-figure"]: a["aria-label"] for _, a in outline.tags if "data-figure" in a}
     mine = [
         e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "tiny-gpt"
     ]
     assert (
         f"tiny-gpt: from {mine[0]:.3f} to {mine[-1]:.3f}, lowest {min(mine):.3f}, highest "
-        f"{max(mine):.3f}." in said["cosine"]
+        f"{max(mine):.3f}." in labels["cosine"]
     )
     values = document["sites"][0]["singular_values_without_sinks"]
-    assert f"embedding: from 1.00 to {values[-1] / values[0]:.3f}." in said["spectrum-0"]
-    assert all(len(text) > 20 for text in said.values())
+    assert f"embedding: from 1.00 to {values[-1] / values[0]:.3f}." in labels["spectrum-0"]
+    assert all(len(text) > 20 for text in labels.values())
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def page(opened):
     opened.clean()
 
 
-def taken(page, button) -> Path:
+def downloaded(page, button) -> Path:
     with page.expect_download() as download:
         button.click()
     return Path(download.value.path())
@@ -70,17 +70,17 @@ def numbers(texts: list[str]) -> list[float]:
 
 def test_a_table_is_sorted_by_any_column_and_put_back(page):
     table = page.locator("#numbers table").first
-    before = table.evaluate(COLUMN.format(3))
+    cells_before = table.evaluate(COLUMN.format(3))
     head = table.locator("thead tr").last.locator("th").nth(3)
     for state, down in (("descending", True), ("ascending", False)):
         head.locator("button").click()
         assert head.get_attribute("aria-sort") == state
         shown = numbers(table.evaluate(COLUMN.format(3)))
         assert shown == sorted(shown, reverse=down)
-        assert sorted(shown) == sorted(numbers(before))
+        assert sorted(shown) == sorted(numbers(cells_before))
     head.locator("button").click()
     assert head.get_attribute("aria-sort") is None
-    assert table.evaluate(COLUMN.format(3)) == before
+    assert table.evaluate(COLUMN.format(3)) == cells_before
 
 
 def test_a_filtered_table_is_taken_as_it_is_shown(page):
@@ -91,7 +91,7 @@ def test_a_filtered_table_is_taken_as_it_is_shown(page):
     field.fill("block.1")
     assert table.evaluate(COLUMN.format(0)) == ["block.1", "block.10"]
     assert page.locator("#numbers .tools .soft").first.text_content() == "2 of 13"
-    path = taken(page, page.locator("#numbers .tools [data-take=csv]").first)
+    path = downloaded(page, page.locator("#numbers .tools [data-take=csv]").first)
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert {line["row"] for line in lines} == {"block.1", "block.10"}
@@ -103,11 +103,11 @@ def test_a_filtered_table_is_taken_as_it_is_shown(page):
 
 
 def test_a_figure_zooms_and_every_line_answers_at_a_place(page):
-    place = page.locator("[data-figure=cosine]")
-    place.scroll_into_view_if_needed()
+    figure = page.locator("[data-figure=cosine]")
+    figure.scroll_into_view_if_needed()
     extent = "document.querySelector('[data-figure=cosine]')._fullLayout.xaxis.range"
-    box = place.bounding_box()
-    before = page.evaluate(extent)
+    box = figure.bounding_box()
+    extent_before = page.evaluate(extent)
     across = [box["x"] + box["width"] * share for share in (0.4, 0.7)]
     up = box["y"] + box["height"] * 0.5
     page.mouse.move(across[0], up)
@@ -120,15 +120,15 @@ def test_a_figure_zooms_and_every_line_answers_at_a_place(page):
     page.mouse.up()
     page.wait_for_timeout(200)
     low, high = page.evaluate(extent)
-    assert before[0] < low < high < before[1]
+    assert extent_before[0] < low < high < extent_before[1]
     page.mouse.dblclick(across[0], up)
     page.wait_for_timeout(500)
-    assert page.evaluate(extent) == before
+    assert page.evaluate(extent) == extent_before
 
 
 def test_a_figure_is_taken_as_svg_and_png(page):
     for name, start in (("svg", b"<svg"), ("png", b"\x89PNG")):
-        path = taken(page, page.locator(f".of-picture [data-take={name}]").first)
+        path = downloaded(page, page.locator(f".of-picture [data-take={name}]").first)
         assert path.read_bytes().startswith(start)
 
 
@@ -186,21 +186,24 @@ def test_found_tokens_are_listed_and_followed_with_their_neighbours(material, pa
         picture["before"][hits[0]] + " the" + picture["after"][hits[0]]
         == page.locator(".readout .context").first.text_content()
     )
-    near = page.locator(".lists").first.locator("ol").last.locator("li").all_text_contents()
+    neighbours = page.locator(".lists").first.locator("ol").last.locator("li").all_text_contents()
     rows, cosines = (
         arrays[f"picture_near{part}/tiny-gpt/block.4"][hits[0]] for part in ("", "_cosine")
     )
-    there = [
+    expected = [
         (f"{cosine:.2f}: ", picture["tokens"][row].strip())
         for row, cosine in zip(rows, cosines, strict=True)
         if row >= 0
     ]
-    assert len(near) == len(there)
-    for words, (cosine, token) in zip(near, there, strict=True):
-        assert words.startswith(cosine.replace("-", "-"))
-        assert token in words
+    assert len(neighbours) == len(expected)
+    for line, (cosine, token) in zip(neighbours, expected, strict=True):
+        assert line.startswith(cosine.replace("-", "-"))
+        assert token in line
     page.locator("#layer").press("ArrowRight")
-    assert page.locator(".lists").first.locator("ol").last.locator("li").all_text_contents() != near
+    assert (
+        page.locator(".lists").first.locator("ol").last.locator("li").all_text_contents()
+        != neighbours
+    )
     page.locator("#labels").check()
     names = page.evaluate("document.querySelector('.scene').data.at(-1).text")
     assert names[0] == "the"
@@ -230,26 +233,27 @@ def lay(page, tmp_path, value) -> str:
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
     page.locator("#beside-file").set_input_files(path)
     page.wait_for_selector("#beside-section")
-    words = page.locator("#beside-section").text_content()
+    text = page.locator("#beside-section").text_content()
     page.evaluate("document.getElementById('beside-section').remove()")
-    return words
+    return text
 
 
 def test_a_second_result_is_laid_beside_the_first(page, tmp_path):
-    own = json.loads(page.evaluate("Headscan.inflated('files')"))
-    assert " 0 differ" in lay(page, tmp_path, own)
-    other = json.loads(json.dumps(own))
-    row = other["sites"][3]
+    document = json.loads(page.evaluate("Headscan.inflated('files')"))
+    assert " 0 differ" in lay(page, tmp_path, document)
+    changed = json.loads(json.dumps(document))
+    row = changed["sites"][3]
     row["mean_norm"] += 100
-    row["average_cosine"], row["average_cosine_interval"] = 0.99, [0.98, 1.0]
-    words = lay(page, tmp_path, other)
-    assert " 2 differ" in words
-    assert f"sites[{row['model']} {row['site']}] mean_norm" in words
-    assert "apart" in words
+    row["average_cosine"] = 0.99
+    row["average_cosine_interval"] = [0.98, 1.0]
+    text = lay(page, tmp_path, changed)
+    assert " 2 differ" in text
+    assert f"sites[{row['model']} {row['site']}] mean_norm" in text
+    assert "apart" in text
     row["site"] = "<img src=x onerror=window.pwned=1>"
-    assert "stand only here" in lay(page, tmp_path, other)
+    assert "stand only here" in lay(page, tmp_path, changed)
     assert page.evaluate("window.pwned") is None
-    other["protocol"]["verb"] = "flow"
-    assert "no numbers in common" in lay(page, tmp_path, other)
+    changed["protocol"]["verb"] = "flow"
+    assert "no numbers in common" in lay(page, tmp_path, changed)
     for wrong in ("[1, 2", "[1, 2]", "null", "{}"):
         assert "This file is no result of headscan." in lay(page, tmp_path, wrong)

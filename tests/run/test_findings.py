@@ -38,15 +38,15 @@ PLACES = (
 
 
 def test_every_name_that_a_verb_gives_stands_in_the_table_once():
-    words = {
+    names = {
         node.value
-        for place in PLACES
-        for node in ast.walk(ast.parse((SOURCE / place).read_text("utf-8")))
+        for path in PLACES
+        for node in ast.walk(ast.parse((SOURCE / path).read_text("utf-8")))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and WORD.fullmatch(node.value)
     }
-    assert words == {kind.name for kind in KINDS if kind.code[:3] not in ("HS5", "HS6")}
+    assert names == {kind.name for kind in KINDS if kind.code[:3] not in ("HS5", "HS6")}
     assert len({kind.code for kind in KINDS}) == len({kind.name for kind in KINDS}) == len(KINDS)
 
 
@@ -71,10 +71,10 @@ def scanned(tmp_path_factory):
 
 def test_what_is_ignored_stays_and_does_not_count(scanned, tmp_path):
     first, second, *_ = headscan.load(scanned).findings
-    said = typed(
+    ended = typed(
         "scan", *OF, "--ignore", f"{first.code},{second.name[:3]}*", "--out", str(tmp_path)
     )
-    assert said.status == 0, said.output
+    assert ended.status == 0, ended.output
     rows = json.loads((tmp_path / "result.json").read_text())["findings"]
     passed = {row["name"]: row["passed"] for row in rows}
     assert (
@@ -82,18 +82,18 @@ def test_what_is_ignored_stays_and_does_not_count(scanned, tmp_path):
         == {first.name, second.name}
         != {*passed}
     )
-    assert "ignored" in said.output
+    assert "ignored" in ended.output
 
 
 def test_a_baseline_takes_what_it_has_and_fails_on_a_new_alarm(scanned, tmp_path):
     same = typed("scan", *OF, "--baseline", str(scanned), "--out", str(tmp_path / "same"))
     assert same.status == 0, same.output
-    assert {one.passed for one in headscan.load(tmp_path / "same").findings} == {"known"}
+    assert {finding.passed for finding in headscan.load(tmp_path / "same").findings} == {"known"}
     alarm = Finding(
         code="CONE", level="alert", sentence="", model="gpt-vanilla-early", site="block.9"
     )
-    found = headscan.load(scanned)
-    known = [replace(one, passed="known") for one in found.findings]
+    earlier = headscan.load(scanned)
+    known = [replace(finding, passed="known") for finding in earlier.findings]
     assert new_alarms([*known, alarm]) == ["HS101"]
 
 
@@ -115,7 +115,7 @@ def test_a_checkup_fails_on_what_counts_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (("--ignore", "CONNE"), "no finding is called 'CONNE'. Did you mean 'CONE'?"),
         (("--baseline", "nowhere.json"), "there is no file nowhere.json"),
@@ -123,18 +123,18 @@ def test_a_checkup_fails_on_what_counts_alone(tmp_path):
         (("--baseline", "{ntp}"), "is a result of ntp, not of scan"),
     ],
 )
-def test_wrong_ones_are_told_before_any_work(words, sentence, tmp_path, monkeypatch):
+def test_wrong_ones_are_told_before_any_work(arguments, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     (tmp_path / "ntp.json").write_text(json.dumps({"protocol": {"verb": "ntp"}, "findings": []}))
-    said = typed(
+    ended = typed(
         "scan",
         *OF,
-        *(word.format(ntp=tmp_path / "ntp.json") for word in words),
+        *(word.format(ntp=tmp_path / "ntp.json") for word in arguments),
         "--out",
         str(tmp_path / "out"),
     )
-    assert (said.status, sentence in said.stderr, (tmp_path / "out").exists()) == (
+    assert (ended.status, sentence in ended.stderr, (tmp_path / "out").exists()) == (
         2,
         True,
         False,
-    ), said.stderr
+    ), ended.stderr

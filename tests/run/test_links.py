@@ -67,8 +67,8 @@ def stop_after_storing(call: Callable[[], Any]) -> None:
     """Run until something was stored for the first time, and interrupt it there."""
     write = Parts.write
 
-    def stopping(parts: Parts, *given: Any, **named: Any) -> None:
-        write(parts, *given, **named)
+    def stopping(parts: Parts, *args: Any, **named: Any) -> None:
+        write(parts, *args, **named)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched:
@@ -103,7 +103,7 @@ def test_a_link_to_another_model_is_refused_and_the_same_model_goes_on(tmp_path,
     for copy, folder in zip(copies, named, strict=True):
         copy.rename(folder)
     point(link, named[0])
-    whole = document(call(str(link)))
+    undisturbed = document(call(str(link)))
     stop_after_storing(lambda: call(str(link), out=out))
     stored = files(out)
     assert any(name.startswith(".resume/parts") for name in stored)
@@ -114,7 +114,7 @@ def test_a_link_to_another_model_is_refused_and_the_same_model_goes_on(tmp_path,
         call(str(link), out=out, resume=True)
     assert files(out) == stored
     point(link, named[0])
-    assert document(call(str(link), out=out, resume=True)) == whole
+    assert document(call(str(link), out=out, resume=True)) == undisturbed
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -142,11 +142,11 @@ def test_a_link_of_a_model_whose_turn_is_over_is_compared(tmp_path, copies):
         point(link, copy.parent)
     models = [str(link / "gpt") for link in links]
     call = partial(headscan.checkup, models, "stories", context=32, max_tokens=320)
-    whole = document(call())
+    undisturbed = document(call())
     write = Parts.write
 
-    def stopping(parts: Parts, name: str, *given: Any, **named: Any) -> None:
-        write(parts, name, *given, **named)
+    def stopping(parts: Parts, name: str, *args: Any, **named: Any) -> None:
+        write(parts, name, *args, **named)
         if name == "unit-source-1, scan":
             raise KeyboardInterrupt
 
@@ -158,7 +158,7 @@ def test_a_link_of_a_model_whose_turn_is_over_is_compared(tmp_path, copies):
     with pytest.raises(BadInput, match=r"model\.safetensors of model 1 was"):
         call(out=out, resume=True)
     point(links[0], copies[0].parent)
-    assert document(call(out=out, resume=True)) == whole
+    assert document(call(out=out, resume=True)) == undisturbed
 
 
 def test_models_that_are_opened_in_turn_are_compared_and_go_on(tmp_path, copies, monkeypatch):
@@ -169,10 +169,10 @@ def test_models_that_are_opened_in_turn_are_compared_and_go_on(tmp_path, copies,
     for link, copy in zip(links, copies, strict=True):
         point(link, copy.parent)
     call = partial(VERBS["scan"], [str(link / "gpt") for link in links])
-    whole = document(call())
+    undisturbed = document(call())
     stop_after_storing(lambda: call(out=out))
     point(links[1], copies[0].parent)
     with pytest.raises(BadInput, match=r"model\.safetensors of model 2 was"):
         call(out=out, resume=True)
     point(links[1], copies[1].parent)
-    assert document(call(out=out, resume=True)) == whole
+    assert document(call(out=out, resume=True)) == undisturbed

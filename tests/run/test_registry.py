@@ -18,10 +18,10 @@ class Stepped:
 
 @pytest.fixture
 def methods():
-    found: Registry[type] = Registry("method")
-    found.add("plain", Plain)
-    found.add("stepped", Stepped)
-    return found
+    registry: Registry[type] = Registry("method")
+    registry.add("plain", Plain)
+    registry.add("stepped", Stepped)
+    return registry
 
 
 def test_an_item_is_built_from_its_own_parameters(methods):

@@ -91,8 +91,8 @@ def test_an_interrupted_run_goes_on_and_ends_as_an_undisturbed_one(tmp_path):
     assert DONE == [0, 1]
     resumed = count("stops", out=tmp_path / "a", resume=True, batch=7)
     assert DONE == [0, 1, 2]
-    whole = count("other", out=tmp_path / "b")
-    assert resumed.squares == whole.squares
+    undisturbed = count("other", out=tmp_path / "b")
+    assert resumed.squares == undisturbed.squares
     assert not (tmp_path / "a" / ".resume").exists()
     assert not (tmp_path / "a" / ".lock").exists()
 
@@ -110,9 +110,9 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(tmp_path):
 def test_what_is_refused_before_any_work_leaves_nothing(tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "mine.txt").write_text("kept")
-    for place in ("new", "old"):
+    for folder in ("new", "old"):
         with pytest.raises(BadInput):
-            count("refused", out=tmp_path / place)
+            count("refused", out=tmp_path / folder)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine.txt", "old"]
     with pytest.raises(BadInput):
         count("refused late", out=tmp_path / "new")
@@ -123,13 +123,13 @@ def test_what_is_refused_before_any_work_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [({"upto": 5}, "--upto was 3 and is 5 now"), ({"seed": 1}, "--seed was 0 and is 1 now")],
 )
-def test_a_changed_setting_is_named(tmp_path, change, said):
+def test_a_changed_setting_is_named(tmp_path, change, message):
     with pytest.raises(KeyboardInterrupt):
         count("stops", out=tmp_path)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         count("stops", out=tmp_path, resume=True, **change)
 
 
@@ -189,10 +189,10 @@ def test_an_input_that_was_not_there_yet_is_named_later(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [("add", "it rests on --later, which is"), ("drop", "it stored nothing of --upto")],
 )
-def test_settings_are_two_closed_sets(tmp_path, change, said):
+def test_settings_are_two_closed_sets(tmp_path, change, message):
     with pytest.raises(KeyboardInterrupt):
         count("stops", out=tmp_path)
     record = tmp_path / ".resume" / "identity.json"
@@ -202,7 +202,7 @@ def test_settings_are_two_closed_sets(tmp_path, change, said):
     else:
         del identity["settings"]["--upto"]
     record.write_text(json.dumps(identity))
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         count("stops", out=tmp_path, resume=True)
     assert json.loads(record.read_text()) == identity
 
@@ -248,9 +248,9 @@ def test_large_parts_are_cut_into_files_and_replaced_whole(tmp_path, monkeypatch
         parts.write("other", {"y": torch.zeros(1)})
         assert not left.exists()
     assert len(list(tmp_path.glob("*.safetensors"))) == 2 * (3 + 1)
-    found = Parts(tmp_path, rank=1).read("pass")
-    assert (found.note, sorted(found.tensors)) == (2, [f"x{k}" for k in range(10)])
-    assert all(found.tensors[f"x{k}"].tolist() == [float(k + 2)] * 6 for k in range(10))
+    part = Parts(tmp_path, rank=1).read("pass")
+    assert (part.note, sorted(part.tensors)) == (2, [f"x{k}" for k in range(10)])
+    assert all(part.tensors[f"x{k}"].tolist() == [float(k + 2)] * 6 for k in range(10))
 
 
 def test_storing_takes_a_bounded_share_of_the_time(tmp_path, monkeypatch):
@@ -309,11 +309,11 @@ def test_no_bit_of_the_index_of_parts_turns_unseen(tmp_path):
 
 
 def test_a_result_comes_back_from_its_folder(tmp_path):
-    made = count("x", out=tmp_path)
-    found = CountResult.load(tmp_path)
-    assert found == made or found.document == made.document
-    assert found.rows[0].interval("a") == (1, 2)
-    assert json.loads(made.json())["schema"] == 2
+    counted = count("x", out=tmp_path)
+    loaded = CountResult.load(tmp_path)
+    assert loaded == counted or loaded.document == counted.document
+    assert loaded.rows[0].interval("a") == (1, 2)
+    assert json.loads(counted.json())["schema"] == 2
     schema = CountResult.json_schema()
     assert schema["properties"]["squares"]["type"] == "array"
     assert "arrays" not in schema["properties"]
@@ -325,7 +325,7 @@ def test_a_result_of_0_1_says_why_it_does_not_load(tmp_path):
         CountResult.load(tmp_path)
 
 
-def test_what_is_no_such_result_is_refused_with_its_place(tmp_path):
+def test_what_is_no_such_result_is_refused_with_its_place():
     with pytest.raises(BadInput, match=r"squares\.0\.of"):
         CountResult.of_document(
             {"protocol": {"verb": "x"}, "squares": [{"of": "one", "value": 1}], "rows": []}
@@ -343,15 +343,15 @@ def test_findings_are_shown_in_the_repr():
 
 
 def test_pieces_are_halved_until_they_fit():
-    seen = []
+    indices = []
 
     def work(begin, end):
         if end - begin > 3:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        seen.extend(range(begin, end))
+        indices.extend(range(begin, end))
 
     assert halving(10, work, least="Smaller.") == 2
-    assert seen == list(range(10))
+    assert indices == list(range(10))
     with pytest.raises(BadInput, match="Smaller"):
         halving(3, lambda a, b: (_ for _ in ()).throw(MemoryError()), least="Smaller.")
     with pytest.raises(RuntimeError, match="other"):
@@ -360,7 +360,8 @@ def test_pieces_are_halved_until_they_fit():
 
 def test_what_a_killed_writer_left_aside_is_cleared(tmp_path, monkeypatch):
     monkeypatch.setattr("headscan.run.files.os.replace", lambda *_: os._exit(9))
-    if not (process := os.fork()):
+    process = os.fork()
+    if not process:
         write_atomic(tmp_path / "result.json", "{}")
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
     monkeypatch.undo()

@@ -37,7 +37,7 @@ def work(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"share": -0.1}, "--share must be at least 0"),
         ({"share": 1.5}, "--share must be at most 1"),
@@ -51,8 +51,8 @@ def work(
         ({"resume": True}, "--out"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_its_name(change, said):
-    with pytest.raises(BadInput, match=said):
+def test_a_value_that_cannot_be_is_refused_by_its_name(change, message):
+    with pytest.raises(BadInput, match=message):
         work("m", "t", **change)
 
 
@@ -73,11 +73,11 @@ def test_the_arguments_of_a_call_are_checked_and_complete():
 
 def test_a_verb_keeps_its_signature_and_refuses_what_is_not_there():
     assert inspect.signature(work).parameters["share"].annotation is float
-    for options, words in (
+    for options, message in (
         ({"nosuchoption": 3}, r"test-verb\(\) has no option"),
         ({"shares": 1}, "'share'"),
     ):
-        with pytest.raises(TypeError, match=words):
+        with pytest.raises(TypeError, match=message):
             work("m", "t", **options)
     with pytest.raises(TypeError, match="text"):
         work("m")
@@ -91,15 +91,15 @@ def test_several_numbers_may_be_written_as_one_text():
         noise: Annotated[Sequence[float], Option("Noise.", low=0)] = (0.5,)
         bits: Annotated[Sequence[int], Option("Bits.", low=2)] = ()
 
-    made = Several(noise="0, 0.8", bits="8,4")  # type: ignore[arg-type]
-    assert (made.noise, made.bits) == ((0.0, 0.8), (8, 4))
+    several = Several(noise="0, 0.8", bits="8,4")  # type: ignore[arg-type]
+    assert (several.noise, several.bits) == ((0.0, 0.8), (8, 4))
     refused = (
         ({"noise": "0,-1"}, "at least 0"),
         ({"bits": "8,4.5"}, "whole numbers"),
         ({"noise": "nan"}, "finite"),
     )
-    for options, words in refused:
-        with pytest.raises(BadInput, match=words):
+    for options, message in refused:
+        with pytest.raises(BadInput, match=message):
             Several(**options)
 
 
@@ -111,12 +111,12 @@ def test_no_verb_multiplies_in_tf32_whatever_a_script_allowed():
         allowed.extend([torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32])
         raise BadInput("enough")
 
-    before = torch.backends.cuda.matmul.allow_tf32
+    allowed_before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
         with pytest.raises(BadInput, match="enough"):
             multiplied("x")
         assert (allowed, torch.backends.cuda.matmul.allow_tf32) == ([False, False], True)
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.backends.cuda.matmul.allow_tf32 = allowed_before
         VERBS.pop("multiplied")

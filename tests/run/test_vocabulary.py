@@ -1,4 +1,6 @@
-"""The vocabulary: one term a number, and everything that shows the number takes its words from it."""
+"""The vocabulary: one term a number, and everything that shows the number takes its words
+from it.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -52,7 +54,7 @@ def test_the_json_schema_says_what_the_term_says():
 
 
 def test_a_term_can_be_read_back():
-    made = TypeAdapter(Row).validate_python(
+    row = TypeAdapter(Row).validate_python(
         {"site": "a", "gap": None, "words": {"x": {"title": "X", "cost": "O(n)"}}}
     )
-    assert made.words["x"] == Words("X", cost="O(n)")
+    assert row.words["x"] == Words("X", cost="O(n)")

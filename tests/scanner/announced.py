@@ -1,4 +1,4 @@
-"""What a run announces, for tests."""
+"""Record what a run announces."""
 
 import logging
 from collections.abc import Iterator
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 @contextmanager
 def announced() -> Iterator[list[str]]:
     """The sentences that headscan's logger is given in the block."""
-    said: list[str] = []
+    messages: list[str] = []
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            messages.append(record.getMessage())
 
     handler = Keep()
     logging.getLogger("headscan").addHandler(handler)
     try:
-        yield said
+        yield messages
     finally:
         logging.getLogger("headscan").removeHandler(handler)

@@ -21,35 +21,40 @@ def states() -> dict[str, np.ndarray]:
     }
 
 
-def accumulated(given: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+def accumulated(states_by_site: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     source = stored_source(
-        given, context=CONTEXT, batch=WINDOWS // 2, max_tokens=None, field=None, tokenizer=None
+        states_by_site,
+        context=CONTEXT,
+        batch=WINDOWS // 2,
+        max_tokens=None,
+        field=None,
+        tokenizer=None,
     )
     assert source is not None
-    made = Accumulation(dict.fromkeys(given, WIDTH), 0, intervals=True)
-    accumulate(source, source.batches(), made)
-    return made.state()
+    accumulation = Accumulation(dict.fromkeys(states_by_site, WIDTH), 0, intervals=True)
+    accumulate(source, source.batches(), accumulation)
+    return accumulation.state()
 
 
-def alike(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == two.keys()
-    for name, tensor in one.items():
+def assert_equal_states(first: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == two.keys()
+    for name, tensor in first.items():
         torch.testing.assert_close(tensor, two[name], rtol=1e-11, atol=1e-11, msg=name)
 
 
 def test_a_batch_in_pieces_leaves_what_it_leaves_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = accumulated(states())
+    at_once = accumulated(states())
     monkeypatch.setattr(site, "AT_ONCE", 2 * CONTEXT * WIDTH)
-    alike(whole, accumulated(states()))
+    assert_equal_states(at_once, accumulated(states()))
 
 
 def test_lengths_that_only_float32_cannot_hold_are_finite() -> None:
-    given = {"block.0": states()["block.0"] * np.float32(1e30)}
+    scaled = {"block.0": states()["block.0"] * np.float32(1e30)}
     scalars = next(
         tensor
-        for name, tensor in accumulated(given).items()
+        for name, tensor in accumulated(scaled).items()
         if name.endswith("cells.ordinary/sums")
     )
     assert scalars[-1] > 1e60

@@ -16,7 +16,7 @@ from headscan.text import Windows
 TEXT = ["Once upon a time there was a hen, and the hen had a cone. " * 20]
 
 
-def made(
+def scanned_lens(
     name: str = "hen", *, context: int = 64, layers: int = 2, tokenizer: object = None
 ) -> Lens:
     torch.manual_seed(0)
@@ -43,18 +43,18 @@ def unread(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("second", "options", "said"),
+    ("second", "options", "message"),
     [
         ("/no/such/model", {}, "/no/such/model"),
-        (made("short", context=16), {}, "short reads at most 16 tokens"),
-        (made("flat", layers=1), {"sites": "block.1"}, "block.1"),
-        (made("hen"), {}, "named twice"),
+        (scanned_lens("short", context=16), {}, "short reads at most 16 tokens"),
+        (scanned_lens("flat", layers=1), {"sites": "block.1"}, "block.1"),
+        (scanned_lens("hen"), {}, "named twice"),
     ],
 )
-def test_a_wrong_second_model_costs_no_scan_of_the_first(unread, second, options, said):
-    with pytest.raises(BadInput, match=said):
+def test_a_wrong_second_model_costs_no_scan_of_the_first(unread, second, options, message):
+    with pytest.raises(BadInput, match=message):
         scan(
-            [made(), second],
+            [scanned_lens(), second],
             TEXT,
             context=32,
             tokenizer="bytes" if isinstance(second, str) else None,
@@ -63,7 +63,7 @@ def test_a_wrong_second_model_costs_no_scan_of_the_first(unread, second, options
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"measures": "nonsense"}, "No measure matches 'nonsense'"),
         ({"skip_first": 32}, "--skip-first"),
@@ -76,13 +76,13 @@ def test_a_wrong_second_model_costs_no_scan_of_the_first(unread, second, options
         ({"text": "/no/text.txt"}, "/no/text.txt"),
     ],
 )
-def test_wrong_options_are_named(unread, options, said):
-    with pytest.raises(BadInput, match=said):
-        scan(made(), **({"text": TEXT, "context": 32} | options))
+def test_wrong_options_are_named(unread, options, message):
+    with pytest.raises(BadInput, match=message):
+        scan(scanned_lens(), **({"text": TEXT, "context": 32} | options))
 
 
 def test_live_models_and_plain_texts_are_taken():
-    lens = made()
+    lens = scanned_lens()
     text = TEXT[0] + "\nAnd that was that."
     results = scan(lens.model, text, tokenizer="bytes", context=32), scan(lens, [text], context=32)
     assert len({result.site("block.0").number("average_cosine") for result in results}) == 1
@@ -94,7 +94,7 @@ def test_live_models_and_plain_texts_are_taken():
 
 @pytest.fixture
 def read(monkeypatch):
-    """How often the weights of each model were read."""
+    """Count how often the weights of each model are read."""
     counted = Counter[str]()
     load = Preparation.load
 
@@ -106,13 +106,13 @@ def read(monkeypatch):
     return counted
 
 
-@pytest.mark.parametrize("kept", [0, 2**31])
-def test_weights_are_read_once_however_large_the_models(read, kept, monkeypatch, tmp_path):
-    monkeypatch.setattr(subjects, "KEPT_BYTES", kept)
+@pytest.mark.parametrize("cached_bytes", [0, 2**31])
+def test_weights_are_read_once_however_large_the_models(read, cached_bytes, monkeypatch, tmp_path):
+    monkeypatch.setattr(subjects, "KEPT_BYTES", cached_bytes)
     for name in ("one", "two"):
-        made(name).model.save_pretrained(tmp_path / name)
+        scanned_lens(name).model.save_pretrained(tmp_path / name)
     models = [tmp_path / "one", tmp_path / "two"]
-    found = scan(
+    result = scan(
         models,
         TEXT,
         context=32,
@@ -121,12 +121,12 @@ def test_weights_are_read_once_however_large_the_models(read, kept, monkeypatch,
         sites="block.1",
         out=tmp_path / "out",
     )
-    assert [model.name for model in found.models] == ["one", "two"]
+    assert [model.name for model in result.models] == ["one", "two"]
     assert read == {"one": 1, "two": 1}
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"sites": "block.7"}, "No site of one matches 'block.7'"),
         ({"sites": "block.0.mpl"}, "No site of one matches 'block.0.mpl'"),
@@ -134,18 +134,20 @@ def test_weights_are_read_once_however_large_the_models(read, kept, monkeypatch,
         ({"tokenizer": None}, "'one' comes without a tokenizer"),
     ],
 )
-def test_large_models_are_checked_without_their_weights(read, options, said, monkeypatch, tmp_path):
+def test_large_models_are_checked_without_their_weights(
+    read, options, message, monkeypatch, tmp_path
+):
     monkeypatch.setattr(subjects, "KEPT_BYTES", 0)
     for name in ("one", "two"):
-        made(name).model.save_pretrained(tmp_path / name)
+        scanned_lens(name).model.save_pretrained(tmp_path / name)
     defaults = {"context": 32, "tokenizer": "bytes", "device": "cpu"}
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         scan([tmp_path / "one", tmp_path / "two"], TEXT, **(defaults | options))
     assert not read
 
 
 def test_the_random_twin_is_drawn_when_the_weights_are_gone(monkeypatch, tmp_path):
-    made().model.save_pretrained(tmp_path / "hen")
+    scanned_lens().model.save_pretrained(tmp_path / "hen")
     tables = []
     of = Lens.of.__func__
     drawn = Blank.drawn
@@ -167,9 +169,9 @@ def test_the_random_twin_is_drawn_when_the_weights_are_gone(monkeypatch, tmp_pat
         "null": True,
         "measures": "rogue",
     }
-    whole = scan(Lens.load(tmp_path / "hen", tokenizer="bytes", device="cpu"), TEXT, **options)
+    in_memory = scan(Lens.load(tmp_path / "hen", tokenizer="bytes", device="cpu"), TEXT, **options)
     monkeypatch.setattr(Lens, "of", classmethod(followed))
     monkeypatch.setattr(Blank, "drawn", alone)
-    found = scan(tmp_path / "hen", TEXT, **options)
-    assert len(found.nulls) == 2 * len(found.sites) == len(whole.nulls)
-    assert [dict(row) for row in found.nulls] == [dict(row) for row in whole.nulls]
+    result = scan(tmp_path / "hen", TEXT, **options)
+    assert len(result.nulls) == 2 * len(result.sites) == len(in_memory.nulls)
+    assert [dict(row) for row in result.nulls] == [dict(row) for row in in_memory.nulls]

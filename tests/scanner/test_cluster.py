@@ -33,9 +33,9 @@ class Frame:
 
     def selectExpr(self, *expressions):
         size = int(expressions[1].split()[2])
-        whole = pa.concat_tables(self.tables)
-        nodes = [piece // size for piece in whole["piece"].to_pylist()]
-        return Frame([whole.append_column("node", pa.array(nodes))])
+        table = pa.concat_tables(self.tables)
+        nodes = [piece // size for piece in table["piece"].to_pylist()]
+        return Frame([table.append_column("node", pa.array(nodes))])
 
     def groupBy(self, *names):
         (table,) = self.tables
@@ -45,7 +45,7 @@ class Frame:
             key: [k for k, row in enumerate(rows) if tuple(row[n] for n in names) == key]
             for key in groups
         }
-        return Frame([table.take(found[::-1]) for found in numbers.values()])
+        return Frame([table.take(order[::-1]) for order in numbers.values()])
 
     def applyInArrow(self, function, schema):
         return Frame([function(table) for table in self.tables])
@@ -88,17 +88,21 @@ def store(folder, count=6_010, sites=2):
     return folder / "store.safetensors"
 
 
-def same(here, there):
+def same(local, distributed):
     """Every number of the sites and tables, intervals too; rounding apart."""
-    for ours, theirs in zip(here.sites + rows(here), there.sites + rows(there), strict=True):
-        assert set(ours) == set(theirs)
+    for ours, distributed_row in zip(
+        local.sites + rows(local), distributed.sites + rows(distributed), strict=True
+    ):
+        assert set(ours) == set(distributed_row)
         for name, value in ours.items():
             if isinstance(value, int | float) or (
                 isinstance(value, list | tuple) and name != "notes"
             ):
-                assert theirs[name] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
+                assert distributed_row[name] == pytest.approx(
+                    value, rel=1e-9, abs=1e-12, nan_ok=True
+                ), name
             else:
-                assert theirs[name] == value, name
+                assert distributed_row[name] == value, name
 
 
 def rows(result):
@@ -110,14 +114,14 @@ OPTIONS = {"context": 20, "batch": 5, "measures": "rogue,zipf"}
 
 def test_pieces_say_what_one_process_says(tmp_path, spark):
     path = store(tmp_path)
-    here = headscan.scan(path, **OPTIONS)
-    there = headscan.scan(path, engine="spark", master="spark://nobody:1", **OPTIONS)
+    local = headscan.scan(path, **OPTIONS)
+    distributed = headscan.scan(path, engine="spark", master="spark://nobody:1", **OPTIONS)
     assert spark.pieces == 20  # four a core: three levels of the tree
-    same(here, there)
-    assert there.protocol.text.tokens == 6_010
-    assert there.site("block.0").interval("average_cosine") is not None
-    for name, array in here.arrays.items():
-        assert there.arrays[name] == pytest.approx(array, rel=1e-6, abs=1e-9), name
+    same(local, distributed)
+    assert distributed.protocol.text.tokens == 6_010
+    assert distributed.site("block.0").interval("average_cosine") is not None
+    for name, array in local.arrays.items():
+        assert distributed.arrays[name] == pytest.approx(array, rel=1e-6, abs=1e-9), name
 
 
 @pytest.mark.parametrize("count", [40, 100])
@@ -142,7 +146,7 @@ def test_what_a_worker_cannot_read_is_said_in_a_sentence(tmp_path, spark):
         )
 
 
-def test_what_no_worker_could_open_is_refused(tmp_path):
+def test_what_no_worker_could_open_is_refused():
     rows = np.eye(64, dtype=np.float32)
     with pytest.raises(BadInput, match="workers can open themselves"):
         headscan.scan(rows, engine="spark", master="local[2]")

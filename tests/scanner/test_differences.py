@@ -19,14 +19,16 @@ CORE = [MEASURES[name] for name in ("average_cosine", "mean_norm", "effective_ra
 
 
 def estimates(x: torch.Tensor, name: str, document: int) -> Estimates:
-    found = SiteStatistics(x.shape[2], intervals=True)
+    statistics = SiteStatistics(x.shape[2], intervals=True)
     for start in range(0, len(x), 32):
         windows = torch.arange(start, min(start + 32, len(x)))
-        found.update(
+        statistics.update(
             x[windows], windows.tolist(), (windows // document)[:, None].expand(-1, x.shape[1])
         )
-    errors = Errors.of(found, CORE)
-    return Estimates(name, "block.0", site_cells("block.0", found, CORE, errors=errors)[0], errors)
+    errors = Errors.of(statistics, CORE)
+    return Estimates(
+        name, "block.0", site_cells("block.0", statistics, CORE, errors=errors)[0], errors
+    )
 
 
 def pair(windows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,18 +42,28 @@ def pair(windows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.
 def test_paired_intervals_cover_and_are_narrower_than_those_of_two_texts():
     generator = torch.Generator().manual_seed(0)
     truth = [estimates(x, name, 4) for x, name in zip(pair(8000, generator), "ab", strict=True)]
-    true = {one.measure: one.difference for one in differences(truth, ("", "_without_first"))}
+    true = {
+        difference.measure: difference.difference
+        for difference in differences(truth, ("", "_without_first"))
+    }
     hits = dict.fromkeys(true, 0)
     texts = 80
     widths: dict[str, list[float]] = {name: [] for name in true}
     for _ in range(texts):
         a, b = (estimates(x, name, 4) for x, name in zip(pair(48, generator), "ab", strict=True))
-        for one in differences([a, b], ("", "_without_first")):
-            assert (one.model_a, one.model_b) == ("b", "a")
-            assert one.interval[0] <= one.difference <= one.interval[1]
-            hits[one.measure] += one.interval[0] <= true[one.measure] <= one.interval[1]
-            alone = [np.diff(each.cells[f"{one.measure}_interval"])[0] for each in (a, b)]
-            widths[one.measure].append((one.interval[1] - one.interval[0]) / np.hypot(*alone))
+        for difference in differences([a, b], ("", "_without_first")):
+            assert (difference.model_a, difference.model_b) == ("b", "a")
+            assert difference.interval[0] <= difference.difference <= difference.interval[1]
+            hits[difference.measure] += (
+                difference.interval[0] <= true[difference.measure] <= difference.interval[1]
+            )
+            alone = [
+                np.diff(estimated.cells[f"{difference.measure}_interval"])[0]
+                for estimated in (a, b)
+            ]
+            widths[difference.measure].append(
+                (difference.interval[1] - difference.interval[0]) / np.hypot(*alone)
+            )
     assert all(hit / texts >= 0.95 - 4 * (0.95 * 0.05 / texts) ** 0.5 for hit in hits.values()), (
         hits
     )
@@ -62,10 +74,13 @@ def test_what_did_not_read_the_same_has_no_interval():
     generator = torch.Generator().manual_seed(0)
     a = estimates(text(40, 8, 4, generator), "a", 4)
     b = estimates(text(24, 8, 4, generator), "b", 4)
-    found = differences([a, b], ("",))
-    assert {one.interval is None for one in found} == {True}
+    found_differences = differences([a, b], ("",))
+    assert {difference.interval is None for difference in found_differences} == {True}
     # a spectral number is one at a length
-    assert {one.measure for one in found} == {"average_cosine", "mean_norm"}
+    assert {difference.measure for difference in found_differences} == {
+        "average_cosine",
+        "mean_norm",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +96,27 @@ def scanned():
 
 
 def test_a_scan_gives_neighbours_ends_models_and_twins(scanned):
-    pairs = {(one.model_a, one.site_a, one.model_b, one.site_b) for one in scanned.differences}
+    pairs = {
+        (difference.model_a, difference.site_a, difference.model_b, difference.site_b)
+        for difference in scanned.differences
+    }
     sites = [row["site"] for row in scanned.sites if row["model"] == "gpt-vanilla"]
     assert ("gpt-vanilla", sites[1], "gpt-vanilla", sites[0]) in pairs
     assert ("gpt-vanilla", sites[-1], "gpt-vanilla", sites[0]) in pairs
     assert ("gpt-vanilla", sites[1], "gpt-vanilla, random weights", sites[1]) in pairs
     assert ("gpt-headless", sites[1], "gpt-vanilla", sites[1]) in pairs
-    one = scanned.differences[0]
+    difference = scanned.differences[0]
     a, b = (
-        scanned.site(site, model).number(one.measure)
-        for site, model in ((one.site_a, one.model_a), (one.site_b, one.model_b))
+        scanned.site(site, model).number(difference.measure)
+        for site, model in (
+            (difference.site_a, difference.model_a),
+            (difference.site_b, difference.model_b),
+        )
     )
-    assert one.difference == a - b
-    assert one.interval[0] <= one.difference <= one.interval[1]
+    assert difference.difference == a - b
+    assert difference.interval[0] <= difference.difference <= difference.interval[1]
     assert len(scanned.frame("differences")) == len(scanned.differences)
-    assert scanned.document["differences"][0]["measure"] == one.measure
+    assert scanned.document["differences"][0]["measure"] == difference.measure
 
 
 def test_the_page_shows_them_folded_away(scanned):

@@ -55,8 +55,8 @@ def scanned(lines):
 
 
 def encoded() -> torch.Tensor:
-    """What all-MiniLM-L6-v2's folder says: the mean over the tokens, special ones included, at unit
-    length.
+    """Return the embeddings as all-MiniLM-L6-v2's folder defines them: the mean over the tokens,
+    special ones included, at unit length.
     """
     folder = minilm()
     assert json.loads((folder / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"]
@@ -70,38 +70,38 @@ def encoded() -> torch.Tensor:
     return torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=1)
 
 
-def source_of(lens, lines, **more):
+def source_of(lens, lines, **options):
     return ModelSource(
-        lens, lines, Reading(documents="lines", field="text", max_tokens=None), **more
+        lens, lines, Reading(documents="lines", field="text", max_tokens=None), **options
     )
 
 
 def vectors(source, site):
-    found = []
+    parts = []
     for batch in source.batches():
         source.visit(
-            batch, [site], lambda _, states: found.append(states.detach().clone().flatten(0, 1))
+            batch, [site], lambda _, states: parts.append(states.detach().clone().flatten(0, 1))
         )
-    return torch.cat(found)
+    return torch.cat(parts)
 
 
 def test_the_site_sentence_is_what_encode_gives(lens, lines):
-    found = vectors(source_of(lens, lines), "sentence")
-    torch.testing.assert_close(found, encoded(), atol=1e-6, rtol=0)
+    actual = vectors(source_of(lens, lines), "sentence")
+    torch.testing.assert_close(actual, encoded(), atol=1e-6, rtol=0)
     assert lens.sentence is not None
     np.testing.assert_allclose(encode(lens, lens.sentence, LINES), encoded().numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("site", ["block.3", "sentence"])
 def test_batches_of_unequal_lengths_are_the_texts_one_by_one(lens, lines, site):
-    one = vectors(source_of(lens, lines, batch=1), site)
+    one_by_one = vectors(source_of(lens, lines, batch=1), site)
     for size in (2, 5, 64):
         source = source_of(lens, lines, batch=size)
         assert all(len(batch.ids) <= size for batch in source.batches())
-        torch.testing.assert_close(vectors(source, site), one, atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(vectors(source, site), one_by_one, atol=2e-6, rtol=1e-5)
     counts = [len(lens.tokenizer.encode(line)) for line in LINES]
     # no padding is among them
-    assert len(one) == (len(LINES) if site == "sentence" else sum(counts))
+    assert len(one_by_one) == (len(LINES) if site == "sentence" else sum(counts))
 
 
 def test_a_text_longer_than_encode_reads_becomes_several_windows(lens, tmp_path):
@@ -117,8 +117,8 @@ def test_a_text_longer_than_encode_reads_becomes_several_windows(lens, tmp_path)
 
 def test_a_scan_has_one_vector_a_text(scanned, lines):
     row = scanned.site("sentence")
-    made = encoded().double()
-    cosines = made @ made.T
+    encoded_states = encoded().double()
+    cosines = encoded_states @ encoded_states.T
     many = len(LINES)
     assert row["average_cosine"] == pytest.approx(
         float((cosines.sum() - many) / (many * (many - 1))), abs=1e-6
@@ -137,16 +137,16 @@ def long_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "used"), [(None, 256), (127, 127), (128, 128), (129, 129), (300, 256)]
+    ("context", "used"), [(None, 256), (127, 127), (128, 128), (129, 129), (300, 256)]
 )
-def test_a_context_is_obeyed_be_it_the_default_of_other_models(lens, long_text, given, used):
-    options = {} if given is None else {"context": given}
+def test_a_context_is_obeyed_be_it_the_default_of_other_models(lens, long_text, context, used):
+    options = {} if context is None else {"context": context}
     result = headscan.scan(lens, long_text, sites="block.5,sentence", **options)
     text = result.protocol.text
     assert result.site("sentence")["tokens"] == text.windows == -(-400 // (used - 2))
     assert text.context == used
-    assert result.protocol.settings["context"] == (given or used)
-    assert result.protocol.by_default == ([] if given else ["context"])
+    assert result.protocol.settings["context"] == (context or used)
+    assert result.protocol.by_default == ([] if context else ["context"])
 
 
 @pytest.mark.parametrize("verb", [headscan.checkup, headscan.states.run], ids=["checkup", "states"])
@@ -208,24 +208,26 @@ def without_model(rows):
 
 
 def test_a_live_encoder_gives_the_numbers_of_its_folder(live):
-    folder, own = (headscan.scan(one, LINES, measures="all") for one in (str(minilm()), live))
-    assert own.sites[-1]["site"] == "sentence"
-    assert without_model(own.sites) == without_model(folder.sites)
-    assert own.tables.keys() == folder.tables.keys()
+    folder, live_result = (
+        headscan.scan(source, LINES, measures="all") for source in (str(minilm()), live)
+    )
+    assert live_result.sites[-1]["site"] == "sentence"
+    assert without_model(live_result.sites) == without_model(folder.sites)
+    assert live_result.tables.keys() == folder.tables.keys()
     for name, rows in folder.tables.items():
-        assert without_model(own.tables[name]) == without_model(rows), name
-    assert own.protocol.text == folder.protocol.text
+        assert without_model(live_result.tables[name]) == without_model(rows), name
+    assert live_result.protocol.text == folder.protocol.text
 
 
 def test_a_live_encoder_is_read_as_it_is_now(live):
     """Shortened, with other pooling, with a prompt: not as its folder says."""
     changed = copy.deepcopy(live)
-    before = open_model(changed, Loading(device="cpu")).identity()
+    identity = open_model(changed, Loading(device="cpu")).identity()
     changed.max_seq_length = 16
     changed[1].pooling_mode = "cls"
     lens = open_model(changed, Loading(device="cpu"))
     assert (lens.sentence.length, lens.sentence.pooling) == (16, ("cls",))
-    assert lens.identity() != before
+    assert lens.identity() != identity
     changed.default_prompt_name = "query"
     with pytest.raises(BadInput, match="puts the prompt 'query' before its texts"):
         open_model(changed, Loading(device="cpu"))
@@ -250,8 +252,8 @@ def test_stored_states_of_texts_give_the_numbers_of_the_model(
     assert (result.windows, result.tokens) == (len(LINES), scanned.protocol.text.tokens)
     assert len(result.shards) > 1
     assert headscan.states.verify(str(tmp_path / "all")) == result.tokens
-    found = headscan.scan(tmp_path / "all")
-    for row in found.sites:
+    from_states = headscan.scan(tmp_path / "all")
+    for row in from_states.sites:
         live = scanned.site(row.text("site"))
         assert {key: row[key] for key in row if key != "model"} == {
             key: live[key] for key in live if key != "model"
@@ -289,11 +291,11 @@ def test_an_interrupted_storing_of_texts_goes_on_to_the_same_files(lines, tmp_pa
     monkeypatch.undo()
     monkeypatch.setattr(headscan.states.writing, "SHARD_BYTES", 1)
     headscan.states.run(str(minilm()), lines, out=tmp_path / "parts", resume=True, **options)
-    whole, parts = (
+    uninterrupted, parts = (
         json.loads((tmp_path / name / "states.json").read_text())["shards"]
         for name in ("whole", "parts")
     )
-    assert parts == whole
+    assert parts == uninterrupted
 
 
 def test_a_bert_without_modules_is_read_as_before(tmp_path, lines):
@@ -334,14 +336,14 @@ REFUSED = {
 
 
 def folder_of(path, files):
-    own = {
+    defaults = {
         "modules.json": [
             {"path": "", "type": "a.Transformer"},
             {"path": "1_Pooling", "type": "a.Pooling"},
         ],
         "1_Pooling/config.json": {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
     }
-    for name, content in (own | files).items():
+    for name, content in (defaults | files).items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(json.dumps(content))
     return path

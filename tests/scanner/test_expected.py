@@ -34,27 +34,27 @@ def test_tokens_are_counted_by_the_beginning_and_sites_by_their_globs(tmp_path):
     text = "Once upon a time there was a little girl who had a red ball. " * 3000
     (tmp_path / "t.txt").write_text(text)
     tokens = len(headscan.Lens.load("gpt-vanilla").tokenizer.encode(text, add_special_tokens=False))
-    (one,) = estimate_scan("gpt-vanilla", tmp_path / "t.txt")
-    assert one.tokens == pytest.approx(tokens, rel=0.01)
+    (estimate,) = estimate_scan("gpt-vanilla", tmp_path / "t.txt")
+    assert estimate.tokens == pytest.approx(tokens, rel=0.01)
     (few,) = estimate_scan("gpt-vanilla", tmp_path / "t.txt", sites="block.0")
-    assert few.memory < one.memory
-    assert min(few.seconds, one.seconds) > 0
+    assert few.memory < estimate.memory
+    assert min(few.seconds, estimate.seconds) > 0
 
 
 def test_of_stored_vectors():
-    (one,) = estimate_scan(np.zeros((3000, 16), dtype=np.float32))
-    assert one.tokens == 3000
-    assert one.weights == 0
-    assert "for 3,000 tokens" in str(one)
+    (estimate,) = estimate_scan(np.zeros((3000, 16), dtype=np.float32))
+    assert estimate.tokens == 3000
+    assert estimate.weights == 0
+    assert "for 3,000 tokens" in str(estimate)
 
 
 def test_what_cannot_be_scanned_is_refused_here_too(tmp_path):
-    for call, words in [
+    for call, message in [
         (lambda: estimate_scan("gpt-vanilla"), "--text"),
         (lambda: estimate_scan("gpt-vanilla", "stories", sites="nowhere"), "nowhere"),
         (lambda: estimate_scan(str(tmp_path / "absent.npy")), "no file"),
     ]:
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             call()
 
 
@@ -78,7 +78,7 @@ def test_states_compare_and_remedy_say_it_too(tmp_path):
     ],
 )
 def test_every_command_with_an_estimate_writes_nothing(command, tmp_path):
-    verb, *words = command
-    done = run(*words, "--dry-run", "--out", str(tmp_path / "out"), program=(verb,))
+    verb, *arguments = command
+    done = run(*arguments, "--dry-run", "--out", str(tmp_path / "out"), program=(verb,))
     assert " GB" in done.stdout
     assert not (tmp_path / "out").exists()

@@ -6,20 +6,22 @@ from headscan.run import Row, TextRecord
 from headscan.scanner.findings import findings, unread
 
 
-def site(name: str, cosine: float | None, **more: object) -> Row:
-    own = {"mean_norm": 1.0, "mean_vector_norm": 0.1, "top_direction_share": 0.1}
+def site(name: str, cosine: float | None, **values: object) -> Row:
+    defaults = {"mean_norm": 1.0, "mean_vector_norm": 0.1, "top_direction_share": 0.1}
     return Row(
         {"model": "m", "site": name, "width": 16, "effective_rank": 8.0, "average_cosine": cosine}
-        | own
-        | more
+        | defaults
+        | values
     )
 
 
 def codes(*cosines: float, random: tuple[float, ...] = ()) -> dict[str, str]:
     nulls = [site(f"block.{k}", value, null="random-init") for k, value in enumerate(random)]
-    found = findings([site(f"block.{k}", value) for k, value in enumerate(cosines)], nulls, {})
-    assert len(found) == len({one.name for one in found})
-    return {one.name: one.sentence for one in found}
+    found_findings = findings(
+        [site(f"block.{k}", value) for k, value in enumerate(cosines)], nulls, {}
+    )
+    assert len(found_findings) == len({finding.name for finding in found_findings})
+    return {finding.name: finding.sentence for finding in found_findings}
 
 
 @pytest.mark.parametrize(
@@ -27,8 +29,8 @@ def codes(*cosines: float, random: tuple[float, ...] = ()) -> dict[str, str]:
     [((0.05, 0.1), "ROUND"), ((0.36, 0.1), "CONE"), ((0.1, 0.3), "CONE"), ((0.9, 0.6), "CONE")],
 )
 def test_round_and_cone_are_never_said_at_once(cosines, code):
-    said = codes(*cosines)
-    assert set(said) & {"ROUND", "CONE"} == {code}
+    sentences = codes(*cosines)
+    assert set(sentences) & {"ROUND", "CONE"} == {code}
 
 
 def test_the_narrowest_site_and_the_last_block_are_in_one_sentence():
@@ -45,28 +47,28 @@ def test_a_cone_near_its_limit_says_that_the_windows_decide():
 
 
 def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_sides_of_it():
-    for name, key, beyond, short, far, none in (
+    for name, key, beyond, short, distant, none in (
         ("DRIFT", "mean_vector_norm", 0.51, 0.48, 0.75, 0.4),
         ("SPIKE", "top_direction_share", 0.53, 0.47, 0.7, 0.4),
         ("FLAT", "effective_rank", 1.5, 1.7, 0.75, 2.0),
         ("SPIKE", "top_direction_share", 0.81, 0.79, 0.95, 0.4),
     ):
-        said = [
+        selected = [
             next(
                 (
-                    one
-                    for one in findings([site("block.0", 0.05, **{key: value})], [], {})
-                    if one.name == name
+                    finding
+                    for finding in findings([site("block.0", 0.05, **{key: value})], [], {})
+                    if finding.name == name
                 ),
                 None,
             )
-            for value in (beyond, short, far, none)
+            for value in (beyond, short, distant, none)
         ]
         assert [
-            "just beyond the limit" in said[0].sentence,
-            "just short of the limit" in said[1].sentence,
+            "just beyond the limit" in selected[0].sentence,
+            "just short of the limit" in selected[1].sentence,
         ] == [True, True]
-        assert (said[1].level, "the limit" in said[2].sentence, said[3]) == (
+        assert (selected[1].level, "the limit" in selected[2].sentence, selected[3]) == (
             "notice" if short == 0.79 else "good",
             False,
             None,
@@ -83,7 +85,7 @@ def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
         ("SPIKE", "s of 50% and 80% (an alert)", "top_direction_share", 0.9, [0.3, 0.99]),
         ("FLAT", " of 1.6", "effective_rank", 1.0, [0.8, 3.0]),
     ):
-        for interval, level, held in (
+        for interval, level, limit_inside in (
             (ends, "notice", True),
             ([value * 0.99, value * 1.01], "alert", False),
         ):
@@ -92,23 +94,28 @@ def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
                 value if key == "average_cosine" else 0.05,
                 **{key: value, f"{key}_interval": interval},
             )
-            [one] = [one for one in findings([row], [], {}) if one.name == name]
-            assert (f"holds the limit{limit}: another such stretch" in one.sentence) == held
-            assert one.level == {"ROUND": "good", "FLAT": "notice"}.get(name, level)
+            found_findings = findings([row], [], {})
+            [finding] = [candidate for candidate in found_findings if candidate.name == name]
+            assert (
+                f"holds the limit{limit}: another such stretch" in finding.sentence
+            ) == limit_inside
+            assert finding.level == {"ROUND": "good", "FLAT": "notice"}.get(name, level)
 
 
 def test_an_alarm_rests_on_the_interval_of_the_site_that_raises_it():
     loose = site("block.1", 0.3, average_cosine_interval=[0.0, 0.6])
     tight = [0.55, 0.65]
-    [one] = [
-        one
-        for one in findings([site("block.0", 0.6, average_cosine_interval=tight), loose], [], {})
-        if one.name == "CONE"
+    [finding] = [
+        candidate
+        for candidate in findings(
+            [site("block.0", 0.6, average_cosine_interval=tight), loose], [], {}
+        )
+        if candidate.name == "CONE"
     ]
-    assert (one.level, one.site) == ("alert", "block.1")
+    assert (finding.level, finding.site) == ("alert", "block.1")
     assert (
         "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limits of "
-        "0.15 and 0.50 (an alert)" in one.sentence
+        "0.15 and 0.50 (an alert)" in finding.sentence
     )
 
 
@@ -117,8 +124,10 @@ def test_the_site_of_the_largest_share_is_named_where_it_is_not_the_last_block()
         site("block.0", 0.05, top_direction_share=0.7),
         site("block.1", 0.05, top_direction_share=0.55),
     ]
-    [said] = [one.sentence for one in findings(shares, [], {}) if one.name == "SPIKE"]
-    assert "55% of the energy at block.1; most at block.0, 70%" in said
+    [sentence] = [
+        finding.sentence for finding in findings(shares, [], {}) if finding.name == "SPIKE"
+    ]
+    assert "55% of the energy at block.1; most at block.0, 70%" in sentence
 
 
 def test_random_weights_stand_beside_the_cone():
@@ -145,15 +154,15 @@ def test_findings_speak_of_the_tokens_that_are_no_sinks():
         "mean_vector_norm": 0.9,
         "average_cosine": 0.6,
     }
-    rest = {
+    without_sinks = {
         "top_direction_share": 0.18,
         "effective_rank": 8.0,
         "mean_vector_norm": 0.1,
         "average_cosine": 0.05,
     }
-    own = (
+    cells = (
         numbers
-        | {f"{name}_without_sinks": value for name, value in rest.items()}
+        | {f"{name}_without_sinks": value for name, value in without_sinks.items()}
         | {"mean_norm_without_sinks": 1.0}
     )
     sink = {
@@ -164,53 +173,57 @@ def test_findings_speak_of_the_tokens_that_are_no_sinks():
         "sink_positions": [[0, 15], [1, 1]],
     }
     massive = {"massive_coordinates": [4, 7], "massive_ratio": 2500.0}
-    row = site("block.0", None, **own, **sink, **massive)
-    found = {one.name: one.sentence for one in findings([row], [], {})}
-    assert set(found) == {"ROUND", "SINK"}
+    row = site("block.0", None, **cells, **sink, **massive)
+    sentences = {finding.name: finding.sentence for finding in findings([row], [], {})}
+    assert set(sentences) == {"ROUND", "SINK"}
     assert (
         "16 of 2,048 tokens, mostly at position 0, carry 98% of the energy at block.0"
-        in found["SINK"]
+        in sentences["SINK"]
     )
-    assert "With them the effective rank is 1.2, without 8" in found["SINK"]
-    assert "coordinates 4, 7, up to 2,500 times" in found["SINK"]
-    assert {one.name for one in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})} == {
-        "ROUND"
-    }
+    assert "With them the effective rank is 1.2, without 8" in sentences["SINK"]
+    assert "coordinates 4, 7, up to 2,500 times" in sentences["SINK"]
+    assert {
+        finding.name for finding in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})
+    } == {"ROUND"}
 
 
 def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
-    rest = {"average_cosine": 0.18, "top_direction_share": 0.2, "effective_rank": 7.0}
-    left = {f"{name}_without_rogue": value for name, value in rest.items()}
+    without_rogue = {"average_cosine": 0.18, "top_direction_share": 0.2, "effective_rank": 7.0}
+    left = {f"{name}_without_rogue": value for name, value in without_rogue.items()}
     row = site("block.0", 0.6, rogue_coordinates=[3, 9], rogue_share=0.7, **left)
-    said = {one.name: one.sentence for one in findings([row], [], {})}["ROGUE"]
-    assert said.startswith(
+    sentence = {finding.name: finding.sentence for finding in findings([row], [], {})}["ROGUE"]
+    assert sentence.startswith(
         "Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left"
     )
-    assert "near the limit" not in said
-    for change, near in (
+    assert "near the limit" not in sentence
+    for change, near_text in (
         ({"average_cosine": 0.18}, "That cone is near the limit of 0.15"),
         ({"rogue_share": 0.31}, "just beyond the limit of 30%"),
     ):
         [near_limit] = [
-            one.sentence for one in findings([row | change], [], {}) if one.name == "ROGUE"
+            finding.sentence
+            for finding in findings([row | change], [], {})
+            if finding.name == "ROGUE"
         ]
-        assert near in near_limit
-    assert "ROGUE" not in {one.name for one in findings([row | {"average_cosine": 0.1}], [], {})}
+        assert near_text in near_limit
+    assert "ROGUE" not in {
+        finding.name for finding in findings([row | {"average_cosine": 0.1}], [], {})
+    }
 
 
 def test_random_weights_stand_beside_every_finding():
-    own = {"top_direction_share": 0.9, "effective_rank": 1.2, "mean_vector_norm": 0.9}
-    row = site("block.0", 0.9, **own)
-    null = site("block.0", 0.9, **own, null="random-init")
-    said = {one.name: one for one in findings([row], [null], {})}
-    named = {code for code, one in said.items() if "random weights" in one.sentence}
+    cells = {"top_direction_share": 0.9, "effective_rank": 1.2, "mean_vector_norm": 0.9}
+    row = site("block.0", 0.9, **cells)
+    null = site("block.0", 0.9, **cells, null="random-init")
+    by_name = {finding.name: finding for finding in findings([row], [null], {})}
+    named = {code for code, finding in by_name.items() if "random weights" in finding.sentence}
     assert named == {"CONE", "SPIKE", "DRIFT", "FLAT"}
-    assert said["SPIKE"].level == "notice"
-    assert {one.name: one.level for one in findings([row], [], {})}["SPIKE"] == "alert"
+    assert by_name["SPIKE"].level == "notice"
+    assert {finding.name: finding.level for finding in findings([row], [], {})}["SPIKE"] == "alert"
 
 
 @pytest.mark.parametrize(
-    ("measure", "curve", "said"),
+    ("measure", "curve", "lengths"),
     [
         ("effective_rank", [20.0, 25.0, 30.0], "25.0 at 1,024, and is 30.0 at 2,048"),
         ("effective_rank", [29.0, 29.5, 30.0], None),
@@ -223,7 +236,7 @@ def test_random_weights_stand_beside_every_finding():
     ],
 )
 def test_a_number_that_moves_with_the_length_of_the_text_is_told_at_its_lengths(
-    measure, curve, said
+    measure, curve, lengths
 ):
     row = site(
         "block.0",
@@ -233,9 +246,9 @@ def test_a_number_that_moves_with_the_length_of_the_text_is_told_at_its_lengths(
         tokens=2048,
         **{f"{measure}_curve": curve},
     )
-    found = {one.name: one.sentence for one in findings([row], [], {})}
-    assert ("LENGTH" in found) == bool(said)
-    assert not said or f"was {said}" in found["LENGTH"]
+    sentences = {finding.name: finding.sentence for finding in findings([row], [], {})}
+    assert ("LENGTH" in sentences) == bool(lengths)
+    assert not lengths or f"was {lengths}" in sentences["LENGTH"]
 
 
 def test_lengths_are_those_that_were_read():
@@ -248,8 +261,10 @@ def test_lengths_are_those_that_were_read():
         tokens=1920,
         effective_rank_curve=[11.9, 23.0, 26.6],
     )
-    [said] = [one.sentence for one in findings([row], [], {}) if one.name == "LENGTH"]
-    assert "the effective rank was 11.9 at 768 and 23.0 at 1,536, and is 26.6 at 1,920" in said
+    [sentence] = [
+        finding.sentence for finding in findings([row], [], {}) if finding.name == "LENGTH"
+    ]
+    assert "the effective rank was 11.9 at 768 and 23.0 at 1,536, and is 26.6 at 1,920" in sentence
 
 
 def test_few_tokens_are_said_once_with_the_rank_and_what_intervals_know():
@@ -264,21 +279,21 @@ def test_few_tokens_are_said_once_with_the_rank_and_what_intervals_know():
         findings([row | {"tokens": tokens, "clusters": "windows"}], [], {})
         for tokens in (1920, 2048)
     )
-    [said] = [one.sentence for one in few if one.name == "LENGTH"]
-    assert said.startswith(
+    [sentence] = [finding.sentence for finding in few if finding.name == "LENGTH"]
+    assert sentence.startswith(
         "1,920 tokens were read; no alarm rests on fewer than 2,048. At block.0 the effective "
         "rank was 30.0 at 960"
     )
-    assert "not of what comes later in the text" in said
-    assert "LENGTH" not in {one.name for one in enough}
-    assert all("in this text" in one.sentence for one in few if one.name == "ROUND")
+    assert "not of what comes later in the text" in sentence
+    assert "LENGTH" not in {finding.name for finding in enough}
+    assert all("in this text" in finding.sentence for finding in few if finding.name == "ROUND")
 
 
 def test_an_interval_that_holds_its_limit_leaves_the_origin_open():
     row = site("block.0", 0.05, mean_vector_norm=0.58, mean_vector_norm_interval=[0.47, 0.72])
     open_, shown = (
-        next(one.sentence for one in findings([each], [], {}) if one.name == "DRIFT")
-        for each in (row, row | {"mean_vector_norm_interval": [0.55, 0.62]})
+        next(finding.sentence for finding in findings([cells], [], {}) if finding.name == "DRIFT")
+        for cells in (row, row | {"mean_vector_norm_interval": [0.55, 0.62]})
     )
     assert "0.47 to 0.72, holds the limit of 0.50" in open_
     assert ("sits off the origin" in open_, "sits off the origin" in shown) == (False, True)
@@ -289,21 +304,21 @@ def test_a_number_without_an_interval_and_one_that_is_cut_say_so():
     assert (
         "It has no interval: too little was read at block.0" in findings([row], [], {})[0].sentence
     )
-    [said] = [
-        one.sentence
-        for one in findings([row | {"average_cosine_interval": [-0.01, 0.9]}], [], {})
-        if one.name == "CONE"
+    [sentence] = [
+        finding.sentence
+        for finding in findings([row | {"average_cosine_interval": [-0.01, 0.9]}], [], {})
+        if finding.name == "CONE"
     ]
-    assert "-0.01 (the least that it can be) to 0.90" in said
+    assert "-0.01 (the least that it can be) to 0.90" in sentence
 
 
 def test_models_that_read_texts_of_unequal_length_are_told_so():
     rows = [site("block.0", 0.05, tokens=2048), site("block.0", 0.05, tokens=1000, model="n")]
     assert "--max-tokens 1000" in next(
-        one.sentence for one in findings(rows, [], {}) if one.name == "UNEQUAL"
+        finding.sentence for finding in findings(rows, [], {}) if finding.name == "UNEQUAL"
     )
     assert "UNEQUAL" not in {
-        one.name for one in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})
+        finding.name for finding in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})
     }
 
 
@@ -311,5 +326,5 @@ def test_models_that_read_texts_of_unequal_length_are_told_so():
     ("unknown", "level"), [(0, None), (9, None), (11, "notice"), (50, "notice"), (52, "alert")]
 )
 def test_unknown_tokens_are_said_from_one_in_a_hundred_on(unknown, level):
-    found = unread(TextRecord(source="x", tokens=1024, unknown=unknown), "m")
-    assert (found.level if found else None) == level
+    finding = unread(TextRecord(source="x", tokens=1024, unknown=unknown), "m")
+    assert (finding.level if finding else None) == level

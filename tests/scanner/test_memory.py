@@ -23,7 +23,8 @@ def held():
 
 width, tokens = int(sys.argv[1]), int(sys.argv[2])
 config = LlamaConfig(vocab_size=256, hidden_size=width, intermediate_size=64, num_hidden_layers=2,
-                     num_attention_heads=width // 128, max_position_embeddings=256, tie_word_embeddings=True)
+                     num_attention_heads=width // 128, max_position_embeddings=256,
+                     tie_word_embeddings=True)
 torch.manual_seed(0)
 lens = Lens(LlamaForCausalLM(config).eval(), ByteTokenizer(), name="wide")
 ids = torch.randint(0, 256, (16, 128))
@@ -49,11 +50,11 @@ print(announced[0] / 1e6, taken - forward)
 """
 
 
-def held(width: int, tokens: int) -> tuple[float, float]:
+def memory_of(width: int, tokens: int) -> tuple[float, float]:
     command = [sys.executable, "-c", SCAN, str(width), str(tokens)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
-    announced, taken = map(float, done.stdout.split())
-    return announced, taken
+    announced, measured = map(float, done.stdout.split())
+    return announced, measured
 
 
 @pytest.mark.skipif(
@@ -64,23 +65,23 @@ def test_a_wide_model_is_scanned_within_what_is_announced(real, width):
     """Minutes: the eigenvalues of two sites. It asks for `real` not for its models but because it
     is as long.
     """
-    announced, taken = held(width, 512)
-    assert taken < announced < 4 * taken + 1000
+    announced, measured = memory_of(width, 512)
+    assert measured < announced < 4 * measured + 1000
 
 
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="no /proc: the announced memory is NOT checked"
 )
 def test_a_model_is_scanned_within_what_is_announced():
-    announced, taken = held(1024, 4096)
-    assert 20 < taken < announced  # two second moments of 8 MB each, and what is made of them
+    announced, measured = memory_of(1024, 4096)
+    assert 20 < measured < announced  # two second moments of 8 MB each, and what is made of them
 
 
 def each_site(width: int, tokens: int | None) -> float:
-    many, more = (
+    many, two_sites = (
         memory_bound([width] * n, context=128, batch=2048, tokens=tokens) for n in (40, 41)
     )
-    return more - many
+    return two_sites - many
 
 
 @pytest.mark.parametrize("width", [768, 4096, 8192])

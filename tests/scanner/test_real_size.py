@@ -53,7 +53,7 @@ def test_every_figure_of_a_scan_is_brute_force(real, assets, monkeypatch, model,
                 1.0, np.abs(value).max()
             )
             worst[name] = max(worst.get(name, (0.0, "")), (float(apart), site))
-    print(model, sorted(worst.items(), key=lambda one: one[1], reverse=True)[:8])
+    print(model, sorted(worst.items(), key=lambda item: item[1], reverse=True)[:8])
     assert max(worst.values())[0] <= 1e-6, worst
 
 
@@ -70,42 +70,42 @@ def once(slow):
 
 
 def figures(states):
-    """Of the states [B, T, d] of a site: all that a scan says of all tokens, without the first of a
-    window, without sinks.
+    """Return, from the states [B, T, d] of a site, all that a scan says of all tokens, without the
+    first of a window, without sinks.
     """
     norms = np.linalg.norm(states, axis=2)
     sinks = norms > 3 * np.sort(norms, axis=1)[:, (norms.shape[1] - 1) // 2, None]
-    found = {
+    values = {
         "sinks": sinks.sum(),
         "sink_share": sinks.mean(),
         "sink_energy": (norms**2)[sinks].sum() / (norms**2).sum(),
     }
     if sinks.any():
-        found["sink_length"] = norms[sinks].mean() / norms[~sinks].mean()
+        values["sink_length"] = norms[sinks].mean() / norms[~sinks].mean()
     measures = reference.SCALARS | {"singular_values": reference.singular_values}
     width = states.shape[2]
     rows = {"": states.reshape(-1, width), "_without_first": states[:, 1:].reshape(-1, width)}
     rows["_without_sinks"] = states[~sinks] if sinks.any() else rows[""]
-    for suffix, some in rows.items():
-        found |= {name + suffix: measure(some) for name, measure in measures.items()}
+    for suffix, part in rows.items():
+        values |= {name + suffix: measure(part) for name, measure in measures.items()}
     x = states[~sinks]
     units = x / np.linalg.norm(x, axis=1, keepdims=True)
     # of all ordered pairs of distinct rows
     parts = (units.sum(0) ** 2 - (units**2).sum(0)) / (len(x) * (len(x) - 1))
     rogue = parts >= 0.1 * parts.sum()
-    found |= {
+    values |= {
         "rogue_share": parts[rogue].sum() / parts.sum(),
         "average_cosine_without_rogue": parts[~rogue].sum(),
     }
     left = np.where(rogue, 0.0, x)
-    found["top_direction_share_without_rogue"] = reference.top_direction_share(left)
-    return found | {"effective_rank_without_rogue": reference.effective_rank(left)}
+    values["top_direction_share_without_rogue"] = reference.top_direction_share(left)
+    return values | {"effective_rank_without_rogue": reference.effective_rank(left)}
 
 
 def test_sentences_of_mpnet_are_as_alike_as_people_say(real, assets):
-    found = headscan_lab.evaluation.run.evaluate(
+    result = headscan_lab.evaluation.run.evaluate(
         str(real / "all-mpnet-base-v2"), str(assets / "text"), tasks="stsb", limit=300
     )
-    scores = {row.number: row.value for row in found.scores}
+    scores = {row.number: row.value for row in result.scores}
     assert scores["spearman en"] > 0.8
-    assert found.models[0].model_class == "MPNetModel"
+    assert result.models[0].model_class == "MPNetModel"

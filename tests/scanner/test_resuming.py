@@ -30,7 +30,7 @@ from tests.model.tiny import llama
 STORY = "Once upon a time there was a hen, and the hen had a cone. " * 60
 
 
-def made(seed: int = 0) -> Lens:
+def tiny_lens(seed: int = 0) -> Lens:
     torch.manual_seed(seed)
     config = GPT2Config(
         vocab_size=256,
@@ -61,24 +61,24 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_another_text_of_the_same_name_is_refused(tmp_path, text):
-    stopped(made(), text, tmp_path / "out")
+    stopped(tiny_lens(), text, tmp_path / "out")
     text.write_text(STORY.replace("hen", "cat"))
     with pytest.raises(
         BadInput, match=r"hens\.txt has changed since the run that is to be resumed"
     ):
-        scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+        scan(tiny_lens(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
     assert not (tmp_path / "out" / "result.json").exists()
 
 
 def test_other_weights_are_refused_also_of_models_that_were_built(tmp_path, text):
-    stopped(made(), text, tmp_path / "out")
+    stopped(tiny_lens(), text, tmp_path / "out")
     with pytest.raises(BadInput, match="model 1 was"):
-        scan(made(seed=1), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+        scan(tiny_lens(seed=1), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
 def test_weights_in_another_order_are_refused_though_their_sums_are_equal(tmp_path, text):
-    stopped(made(), text, tmp_path / "out")
-    turned = made()
+    stopped(tiny_lens(), text, tmp_path / "out")
+    turned = tiny_lens()
     with torch.no_grad():
         turned.model.transformer.wte.weight.copy_(turned.model.transformer.wte.weight.flip(0))
     with pytest.raises(BadInput, match="model 1 was"):
@@ -87,17 +87,17 @@ def test_weights_in_another_order_are_refused_though_their_sums_are_equal(tmp_pa
 
 def test_other_special_tokens_are_refused(tmp_path, text):
     """Tokenizers of the same rules may join documents by other tokens."""
-    first = made()
-    other = made()
+    first = tiny_lens()
+    changed = tiny_lens()
     stopped(first, text, tmp_path / "out")
-    other.tokenizer.eos_token_id = 7
+    changed.tokenizer.eos_token_id = 7
     with pytest.raises(BadInput, match="eos of the special tokens of model 1 was null and is 7"):
-        scan(other, text, context=32, batch=8, out=tmp_path / "out", resume=True)
+        scan(changed, text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
 def test_a_folder_with_an_adapter_is_refused(tmp_path, text):
     """Where peft is installed, transformers would read weights beside those that were checked."""
-    made().model.save_pretrained(tmp_path / "model")
+    tiny_lens().model.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "adapter_config.json").write_text(
         json.dumps({"base_model_name_or_path": "/elsewhere"})
     )
@@ -132,9 +132,9 @@ def test_the_caches_own_links_are_followed_in_its_folders_folders_too(tmp_path):
 
 def test_other_weights_in_the_same_folder_are_refused(tmp_path, text):
     folder = tmp_path / "model"
-    made().model.save_pretrained(folder)
+    tiny_lens().model.save_pretrained(folder)
     stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
-    made(seed=1).model.save_pretrained(folder)
+    tiny_lens(seed=1).model.save_pretrained(folder)
     with pytest.raises(BadInput, match=r"model\.safetensors of model 1 was"):
         scan(
             str(folder),
@@ -155,7 +155,7 @@ def test_another_byte_of_any_file_that_describes_the_model_is_refused_by_its_nam
     tmp_path, text, file
 ):
     folder = tmp_path / "model"
-    made().model.save_pretrained(folder)
+    tiny_lens().model.save_pretrained(folder)
     for name in ("tokenizer_config.json", "1_Pooling/config.json"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
@@ -198,10 +198,12 @@ def test_what_a_link_in_a_folder_of_texts_leads_to_is_watched(tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "elsewhere").write_text(STORY)
     (tmp_path / "texts" / "hens.txt").symlink_to(tmp_path / "elsewhere")
-    stopped(made(), tmp_path / "texts", tmp_path / "out")
+    stopped(tiny_lens(), tmp_path / "texts", tmp_path / "out")
     (tmp_path / "elsewhere").write_text(STORY.replace("hen", "cat"))
     with pytest.raises(BadInput, match="texts has changed since the run that is to be resumed"):
-        scan(made(), tmp_path / "texts", context=32, batch=8, out=tmp_path / "out", resume=True)
+        scan(
+            tiny_lens(), tmp_path / "texts", context=32, batch=8, out=tmp_path / "out", resume=True
+        )
 
 
 def test_a_scan_that_was_stopped_before_its_text_was_read_goes_on(tmp_path, text, monkeypatch):
@@ -211,26 +213,26 @@ def test_a_scan_that_was_stopped_before_its_text_was_read_goes_on(tmp_path, text
     with monkeypatch.context() as patched:
         patched.setattr("headscan.text.windows.tokenise", stop)
         with pytest.raises(KeyboardInterrupt):
-            scan(made(), text, context=32, batch=8, out=tmp_path / "out")
-    assert scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True).sites[0][
+            scan(tiny_lens(), text, context=32, batch=8, out=tmp_path / "out")
+    assert scan(tiny_lens(), text, context=32, batch=8, out=tmp_path / "out", resume=True).sites[0][
         "tokens"
     ]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_another_version_of_a_library_is_refused_by_its_name(tmp_path, text, monkeypatch, library):
-    stopped(made(), text, tmp_path / "out")
+    stopped(tiny_lens(), text, tmp_path / "out")
     known = run_module._version
     monkeypatch.setattr(
         run_module, "_version", lambda name: "0.0" if name == library else known(name)
     )
     with pytest.raises(BadInput, match=f"the version of {library} was "):
-        scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+        scan(tiny_lens(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
 def test_another_precision_is_refused(tmp_path, text):
-    stopped(made(), text, tmp_path / "out")
-    half = made()
+    stopped(tiny_lens(), text, tmp_path / "out")
+    half = tiny_lens()
     half.model.to(torch.bfloat16)
     with pytest.raises(BadInput, match=r"(model 1|the device and precision of model 1) was"):
         scan(half, text, context=32, batch=8, out=tmp_path / "out", resume=True)
@@ -261,23 +263,23 @@ def test_what_was_hashed_is_all_that_a_model_is_read_from(tmp_path, text):
     folder = tmp_path / "model"
     alone = tmp_path / "alone"
     opened = set()
-    made().model.save_pretrained(folder)
+    tiny_lens().model.save_pretrained(folder)
     (folder / "notes.bin").write_text("not a part of it")
     sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
     options = {"context": 32, "tokenizer": "bytes", "max_tokens": 256}
-    whole = scan(str(folder), text, **options)
-    named = set(whole.models[0].sha256)
+    uninterrupted = scan(str(folder), text, **options)
+    named = set(uninterrupted.models[0].sha256)
     assert {
-        Path(one).relative_to(folder).as_posix()
-        for one in opened
-        if one.startswith(f"{folder}/") and os.path.exists(one)
+        Path(path).relative_to(folder).as_posix()
+        for path in opened
+        if path.startswith(f"{folder}/") and os.path.exists(path)
     } <= named
     for name in named:
         (alone / name).parent.mkdir(exist_ok=True, parents=True)
         shutil.copy(folder / name, alone / name)
     assert (
         scan(str(alone), text, **options).sites[0]["effective_rank"]
-        == whole.sites[0]["effective_rank"]
+        == uninterrupted.sites[0]["effective_rank"]
     )
 
 
@@ -319,7 +321,7 @@ def test_a_store_is_read_from_its_named_files_alone_all_of_whose_vectors_are_has
     result = scan(store, context=8, out=tmp_path / "out")
     assert reads[0][0] == reads[0][1] == result.sites[0]["tokens"]
     assert {
-        Path(one).relative_to(store).as_posix() for one in opened if one.startswith(f"{store}/")
+        Path(path).relative_to(store).as_posix() for path in opened if path.startswith(f"{store}/")
     } <= names
     for file in {path.name for path in store.iterdir()} - names:
         (store / file).unlink()
@@ -329,7 +331,7 @@ def test_a_store_is_read_from_its_named_files_alone_all_of_whose_vectors_are_has
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
 def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, text, file):
     folder = tmp_path / "model"
-    made().model.save_pretrained(folder)
+    tiny_lens().model.save_pretrained(folder)
     (folder / file).rename(tmp_path / "elsewhere")
     (folder / file).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(BadInput, match=f"a link that leads out of it, '{file}'"):
@@ -340,35 +342,35 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, text, file):
     "change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}, {"context": 16}]
 )
 def test_other_settings_are_refused_by_name(tmp_path, text, change):
-    stopped(made(), text, tmp_path / "out")
+    stopped(tiny_lens(), text, tmp_path / "out")
     name = next(iter(change)).replace("_", "-")
     with pytest.raises(BadInput, match=f"--{name} was"):
         scan(
-            made(),
+            tiny_lens(),
             text,
             **({"context": 32, "batch": 8, "out": tmp_path / "out", "resume": True} | change),
         )
     with pytest.raises(BadInput, match="nothing to resume"):
-        scan(made(), text, context=32, out=tmp_path / "another", resume=True)
+        scan(tiny_lens(), text, context=32, out=tmp_path / "another", resume=True)
 
 
 def test_the_files_of_a_resumed_scan_are_those_of_an_undisturbed_one(tmp_path, text):
     options = {"null": True, "measures": "rogue,words,collapse,dimension,zipf"}
-    stopped(made(), text, tmp_path / "out", **options)
-    scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True, **options)
-    scan(made(), text, context=32, batch=8, out=tmp_path / "whole", **options)
-    one, other = (
+    stopped(tiny_lens(), text, tmp_path / "out", **options)
+    scan(tiny_lens(), text, context=32, batch=8, out=tmp_path / "out", resume=True, **options)
+    scan(tiny_lens(), text, context=32, batch=8, out=tmp_path / "whole", **options)
+    resumed, undisturbed = (
         json.loads((tmp_path / name / "result.json").read_text()) for name in ("out", "whole")
     )
-    for document in (one, other):
+    for document in (resumed, undisturbed):
         document["protocol"] |= dict.fromkeys(("started", "seconds"))
         document["probes"] = [probe | {"seconds": None} for probe in document["probes"]]
-    assert one == other
-    arrays, others = (
+    assert resumed == undisturbed
+    arrays, other_arrays = (
         load_file(tmp_path / name / "arrays.safetensors") for name in ("out", "whole")
     )
-    assert arrays.keys() == others.keys()
-    assert all((arrays[name] == others[name]).all() for name in arrays)
+    assert arrays.keys() == other_arrays.keys()
+    assert all((arrays[name] == other_arrays[name]).all() for name in arrays)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "arrays.safetensors",
         "report.html",
@@ -377,11 +379,11 @@ def test_the_files_of_a_resumed_scan_are_those_of_an_undisturbed_one(tmp_path, t
 
 
 def test_a_torn_part_is_refused(tmp_path, text):
-    stopped(made(), text, tmp_path / "out")
+    stopped(tiny_lens(), text, tmp_path / "out")
     part = next((tmp_path / "out" / ".resume").glob("*.safetensors"))
     part.write_bytes(part.read_bytes()[:-8])
     with pytest.raises(BadInput, match="damaged"):
-        scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+        scan(tiny_lens(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
 def test_a_scan_of_wide_states_in_float32_products_goes_on_to_the_same_end(tmp_path, monkeypatch):
@@ -395,13 +397,15 @@ def test_a_scan_of_wide_states_in_float32_products_goes_on_to_the_same_end(tmp_p
     np.save(tmp_path / "wide.npy", states)
     monkeypatch.setattr(Parts, "FIRST", 0.0)
     monkeypatch.setattr(Parts, "SHARE", 1e9)
-    whole = scan(str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / "whole")
-    assert whole.protocol.settings["arithmetic"] == "bounded"
+    uninterrupted = scan(str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / "whole")
+    assert uninterrupted.protocol.settings["arithmetic"] == "bounded"
 
-    for place in (1024, 3072, 5120):
+    for stop_at in (1024, 3072, 5120):
 
-        def stop(stage: str, done: int, total: int | None, unit: str, place: int = place) -> None:
-            if done >= place:
+        def stop(
+            stage: str, done: int, total: int | None, unit: str, stop_at: int = stop_at
+        ) -> None:
+            if done >= stop_at:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -409,10 +413,14 @@ def test_a_scan_of_wide_states_in_float32_products_goes_on_to_the_same_end(tmp_p
                 str(tmp_path / "wide.npy"),
                 context=128,
                 batch=8,
-                out=tmp_path / f"{place}",
+                out=tmp_path / f"{stop_at}",
                 progress=stop,
             )
         resumed = scan(
-            str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / f"{place}", resume=True
+            str(tmp_path / "wide.npy"),
+            context=128,
+            batch=8,
+            out=tmp_path / f"{stop_at}",
+            resume=True,
         )
-        assert resumed.frame().equals(whole.frame())
+        assert resumed.frame().equals(uninterrupted.frame())

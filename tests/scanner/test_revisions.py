@@ -55,12 +55,12 @@ def series(tmp_path):
 def test_folders_of_a_run_are_read_in_the_order_of_their_steps(series, capsys):
     options = ["--text", TEXT, "--context", "32", "--json", "--out", str(series.parent / "out")]
     assert command(["scan", str(series), "--revisions", "checkpoint-*", *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    names = [row["name"] for row in found["models"]]
+    result = json.loads(capsys.readouterr().out)
+    names = [row["name"] for row in result["models"]]
     assert names == ["checkpoint-5", "checkpoint-10", "checkpoint-100"]
     one_by_one = headscan.scan([series / name for name in names], TEXT, context=32)
-    assert found["sites"] == one_by_one.document["sites"]
-    assert found["differences"] == one_by_one.document["differences"]
+    assert result["sites"] == one_by_one.document["sites"]
+    assert result["differences"] == one_by_one.document["differences"]
     # in the order of the names
     named = headscan.scan(series, TEXT, revisions=["model", "checkpoint-5"], context=32)
     assert [row.name for row in named.models] == ["run/model", "checkpoint-5"]
@@ -81,7 +81,7 @@ def test_revisions_of_an_id_are_those_written_one_by_one(tmp_path, monkeypatch):
 
 
 def test_what_is_no_series_is_refused(series):
-    for words, source, revisions in (
+    for message, source, revisions in (
         ("nothing between two commas", series, "checkpoint-5,,checkpoint-10"),
         ("nothing at all", series, []),
         (
@@ -100,19 +100,19 @@ def test_what_is_no_series_is_refused(series):
         ("one model, named by", [series, "gpt-vanilla"], "*"),
         ("one model, named by", model(0), "*"),
     ):
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             headscan.scan(source, TEXT, revisions=revisions, context=32)
 
 
 def test_the_commands_of_the_how_to_run(series, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("my.txt").write_text(TEXT * 60)
-    words = PAGE.read_text()
-    assert len(words.split()) < 300
-    commands = re.findall(r"^    headscan (.*)$", words, re.MULTILINE)
+    page = PAGE.read_text()
+    assert len(page.split()) < 300
+    commands = re.findall(r"^    headscan (.*)$", page, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["scan", "checkup", "weights"]
     for written in commands:
         quoted = shlex.split(written, posix=False)  # what a shell would expand is not in quotes
-        given = [path for word in quoted for path in (sorted(glob(word)) or [word.strip("'")])]
-        ended = line(*given, "--out", f"out-{given[0]}")
+        arguments = [path for word in quoted for path in (sorted(glob(word)) or [word.strip("'")])]
+        ended = line(*arguments, "--out", f"out-{arguments[0]}")
         assert ended.status == 0, ended.output

@@ -46,11 +46,11 @@ def brute_force(folder: str, text: str, windows: int) -> dict[str, np.ndarray]:
     with torch.no_grad():
         states = model(input_ids=rows, output_hidden_states=True).hidden_states
     names = ["embedding"] + [f"block.{i}" for i in range(len(states) - 1)]
-    found = dict(zip(names, states, strict=True))
+    by_name = dict(zip(names, states, strict=True))
     if final is not None:
-        found["final_norm"] = states[-1]
-        found[names[-1]] = before_norm[0]
-    return {name: state.double().numpy() for name, state in found.items()}
+        by_name["final_norm"] = states[-1]
+        by_name[names[-1]] = before_norm[0]
+    return {name: state.double().numpy() for name, state in by_name.items()}
 
 
 @pytest.mark.parametrize("model", ["stories260K", "babyllama-tok105", "minilm"])
@@ -93,7 +93,7 @@ def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory) -> Lens:
+def tiny() -> Lens:
     """A random GPT-2 over bytes: needs no file that is not made here."""
     torch.manual_seed(0)
     config = GPT2Config(
@@ -115,8 +115,8 @@ LISTS = ("sink_positions", "sink_tokens", "massive_coordinates", "rogue_coordina
 
 
 def assert_same(a, b, rel=1e-12):
-    for one, two in zip(a.sites, b.sites, strict=True):
-        for name, value in one.items():
+    for row, two in zip(a.sites, b.sites, strict=True):
+        for name, value in row.items():
             if name == "notes":
                 continue
             if name.startswith(
@@ -169,14 +169,14 @@ def test_the_gaussian_null_is_round_and_the_cone_is_not(tiny):
 
 
 def test_skip_first_leaves_positions_out(tiny):
-    every = headscan.scan(tiny, TEXT, context=32)
+    everything = headscan.scan(tiny, TEXT, context=32)
     skipped = headscan.scan(tiny, TEXT, context=32, skip_first=1)
-    for one, two in zip(every.sites, skipped.sites, strict=True):
+    for row, two in zip(everything.sites, skipped.sites, strict=True):
         assert two["average_cosine"] == pytest.approx(
-            one["average_cosine_without_first"], rel=1e-10
+            row["average_cosine_without_first"], rel=1e-10
         )
         assert two["effective_rank"] == pytest.approx(
-            one["effective_rank_without_first"], rel=1e-10
+            row["effective_rank_without_first"], rel=1e-10
         )
         assert two["average_cosine_without_first"] == two["average_cosine"]
 
@@ -212,21 +212,22 @@ def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_aft
         headscan.scan(tiny, TEXT, out=tmp_path, progress=interrupt, **options)
     assert not (tmp_path / "result.json").exists()
     resumed = headscan.scan(tiny, TEXT, out=tmp_path, resume=True, **options)
-    whole = headscan.scan(tiny, TEXT, **options)
-    assert_same(whole, resumed, rel=0)  # bit for bit: the same sums in the same order
-    assert whole.document["pictures"] == resumed.document["pictures"]
-    assert whole.document["protocol"]["text"] == resumed.document["protocol"]["text"]
+    uninterrupted = headscan.scan(tiny, TEXT, **options)
+    assert_same(uninterrupted, resumed, rel=0)  # bit for bit: the same sums in the same order
+    assert uninterrupted.document["pictures"] == resumed.document["pictures"]
+    assert uninterrupted.document["protocol"]["text"] == resumed.document["protocol"]["text"]
     assert not (tmp_path / ".resume").exists()
 
 
 def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkeypatch):
     """Between two sites of a batch, the state would hold the batch for some sites only."""
-    calls, update = 0, SiteStatistics.update
+    calls = 0
+    update = SiteStatistics.update
 
-    def interrupted_update(self, states, windows, *more, **named):
+    def interrupted_update(self, states, windows, *rest_args, **named):
         nonlocal calls
         calls += 1
-        update(self, states, windows, *more, **named)
+        update(self, states, windows, *rest_args, **named)
         if calls == 6:  # the second site of the second batch
             signal.raise_signal(signal.SIGINT)
 
@@ -240,7 +241,7 @@ def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkey
 
 
 def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
-    for options, words in [
+    for options, message in [
         ({"text": []}, "empty"),
         ({"text": ["ab"]}, "2 tokens"),
         ({"sites": "nothing.*"}, "block.0"),
@@ -249,7 +250,7 @@ def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
         ({"sources": []}, "at least one model"),
         ({"resume": True}, "output folder"),
     ]:
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             headscan.scan(**({"sources": tiny, "text": TEXT, "context": 32} | options))
     assert list(tmp_path.iterdir()) == []
 

@@ -20,32 +20,32 @@ def test_states_equal_sentence_transformers_mean_pooling(encoder):
         "Three words here",
     ]
     expected = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu").encode(sentences)
-    found = sentence_states(encoder, sentences)
+    actual = sentence_states(encoder, sentences)
     np.testing.assert_allclose(
-        found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-5
+        actual / np.linalg.norm(actual, axis=1, keepdims=True), expected, atol=1e-5
     )
 
 
 def test_alignment_of_pairs(encoder):
-    one = [
+    english = [
         "A man plays a guitar.",
         "The cat sleeps on the mat.",
         "It rains in London.",
         "She reads a book.",
     ]
-    other = [
+    german = [
         "Someone is playing guitar.",
         "A cat is sleeping.",
         "London has rain today.",
         "A woman reads.",
     ]
-    x = sentence_states(encoder, one)
-    y = sentence_states(encoder, other)
-    found = aligned(x, y)
-    assert found["relative"] < 0.6
+    x = sentence_states(encoder, english)
+    y = sentence_states(encoder, german)
+    similarity = aligned(x, y)
+    assert similarity["relative"] < 0.6
     assert aligned(x, x)["alignment"] == pytest.approx(0, abs=1e-12)
-    low, high = found["relative_interval"]
-    assert low < found["relative"] < high
+    low, high = similarity["relative_interval"]
+    assert low < similarity["relative"] < high
 
 
 def test_an_empty_sentence_is_refused(encoder):

@@ -8,7 +8,7 @@ import pytest
 import headscan
 
 
-def test_a_result_is_read_as_a_table_and_by_its_sites(tmp_path):
+def test_a_result_is_read_as_a_table_and_by_its_sites():
     result = headscan.scan(["gpt-vanilla", "gpt-headless"], "stories", context=32, max_tokens=256)
     wide = result.frame()
     long = result.frame(long=True)
@@ -33,7 +33,7 @@ def test_a_result_is_read_as_a_table_and_by_its_sites(tmp_path):
     for name in ("block.0", "block.99", ("nobody", "block.0")):
         with pytest.raises(KeyError):  # two models have the first
             result[name]
-    alone = replace(result, sites=[one for one in result.sites if one["model"] == "gpt-vanilla"])
+    alone = replace(result, sites=[row for row in result.sites if row["model"] == "gpt-vanilla"])
     assert alone["block.0"] is alone.site("block.0")
     assert replace(result, sites=[])
 

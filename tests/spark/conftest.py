@@ -34,7 +34,7 @@ def free_port() -> int:
 
 @dataclass
 class Cluster:
-    """Where it is, and its processes, each the first of a group."""
+    """The folder of a cluster and its processes, each the first of a group."""
 
     folder: Path
     home: Path
@@ -103,23 +103,23 @@ def cluster(tmp_path_factory):
     )
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17: the Spark engines are NOT tested")
-    made = Cluster(tmp_path_factory.mktemp("spark"), Path(pyspark.__file__).parent)
-    master = made.start(
-        "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(made.port)
+    started = Cluster(tmp_path_factory.mktemp("spark"), Path(pyspark.__file__).parent)
+    master = started.start(
+        "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(started.port)
     )
     os.environ["PYSPARK_PYTHON"] = sys.executable
 
     def answers() -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", made.port)) == 0
+            return probe.connect_ex(("127.0.0.1", started.port)) == 0
 
     try:
         wait(answers)
         for _ in range(2):
-            made.add_worker()
-        yield made
+            started.add_worker()
+        yield started
     finally:
-        for process in [*made.workers, master]:
+        for process in [*started.workers, master]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait(30)

@@ -15,13 +15,13 @@ def test_a_cluster_of_two_workers_gives_identical_counts(tmp_path, cluster, min_
         np.minimum(500 ** rng.random(n) - 1, 499).astype(np.int64)
         for n in (40_000, 3, 2, 1, 15_000)
     ]
-    here = count(texts, 500, Counting(order=3, min_count=min_count))
-    there = count(
+    local = count(texts, 500, Counting(order=3, min_count=min_count))
+    distributed = count(
         texts,
         500,
         Counting(order=3, engine="spark", master=cluster.url, min_count=min_count),
         work=tmp_path,
     )
-    assert as_dictionary(there) == as_dictionary(here)
+    assert as_dictionary(distributed) == as_dictionary(local)
     for name in ("contexts", "indptr", "indices", "counts"):
-        assert np.array_equal(getattr(there, name), getattr(here, name)), name
+        assert np.array_equal(getattr(distributed, name), getattr(local, name)), name

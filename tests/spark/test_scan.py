@@ -11,21 +11,21 @@ from tests.spark.conftest import wait
 
 def test_two_workers_give_one_process_numbers(tmp_path, cluster):
     path = store(tmp_path)
-    here = headscan.scan(path, **OPTIONS)
-    there = headscan.scan(path, engine="spark", master=cluster.url, **OPTIONS)
-    same(here, there)
+    local = headscan.scan(path, **OPTIONS)
+    distributed = headscan.scan(path, engine="spark", master=cluster.url, **OPTIONS)
+    same(local, distributed)
 
 
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, cluster):
     """It is killed when the workers hold finished pieces, of which merges are to come."""
     path = store(tmp_path, 160_000)
-    before = set(cluster.folder.glob("app-*"))
+    apps_before = set(cluster.folder.glob("app-*"))
     killed = threading.Event()
 
     def finished() -> bool:
         logs = [
             log
-            for app in set(cluster.folder.glob("app-*")) - before
+            for app in set(cluster.folder.glob("app-*")) - apps_before
             for log in app.glob("*/stderr")
         ]
         return any("Finished task" in log.read_text() for log in logs)
@@ -35,10 +35,10 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, cluster):
         cluster.kill(-1)
         killed.set()
 
-    here = headscan.scan(path, context=20)
+    local = headscan.scan(path, context=20)
     threading.Thread(target=kill, daemon=True).start()
-    there = headscan.scan(path, context=20, engine="spark", master=cluster.url)
+    distributed = headscan.scan(path, context=20, engine="spark", master=cluster.url)
     assert killed.is_set()
     assert "lost" in cluster.log or "Removing worker" in cluster.log
-    same(here, there)
+    same(local, distributed)
     cluster.add_worker()

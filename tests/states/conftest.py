@@ -43,15 +43,17 @@ class Seen:
         return self.states | {"token_ids": self.ids, "documents": self.documents}
 
     def compare(
-        self, found: ScanResult, sites: dict[str, str] | None = None, *, within: float = 0.0
+        self, result: ScanResult, sites: dict[str, str] | None = None, *, within: float = 0.0
     ) -> None:
-        """Every number of the sites is the live scan's: bit for bit, or within a relative distance."""
+        """Every number of the sites is the live scan's: bit for bit, or within a relative
+        distance.
+        """
         names = sites or {site: site for site in self.states}
-        assert {row["site"] for row in found.sites} == set(names)
+        assert {row["site"] for row in result.sites} == set(names)
         for stored, live in names.items():
-            ours = found.site(stored)
-            theirs = (self.alone(live) if sites else self.live).site(live)
-            for name, value in theirs.items():
+            ours = result.site(stored)
+            live_row = (self.alone(live) if sites else self.live).site(live)
+            for name, value in live_row.items():
                 if name in (*UNSEEN, "site", "depth"):
                     continue
                 if within and isinstance(value, int | float):
@@ -62,22 +64,24 @@ class Seen:
 
 
 @pytest.fixture(scope="session")
-def seen() -> Seen:
+def stored_states() -> Seen:
     lens = Lens.load("gpt-vanilla")
     live = headscan.scan(lens, TEXT, context=CONTEXT, max_tokens=TOKENS)
     source = ModelSource(lens, TEXT, Reading(max_tokens=TOKENS), context=CONTEXT)
-    held: dict[str, list[torch.Tensor]] = {site: [] for site in source.default_sites}
+    states_by_site: dict[str, list[torch.Tensor]] = {site: [] for site in source.default_sites}
     ids = []
     documents = []
     for batch in source.batches():
         ids.append(batch.ids)
         documents.append(batch.documents)
         source.visit(
-            batch, source.default_sites, lambda site, states: held[site].append(states.clone())
+            batch,
+            source.default_sites,
+            lambda site, states: states_by_site[site].append(states.clone()),
         )
     return Seen(
         live,
-        {site: torch.cat(parts) for site, parts in held.items()},
+        {site: torch.cat(parts) for site, parts in states_by_site.items()},
         torch.from_numpy(np.concatenate(ids)),
         torch.from_numpy(np.concatenate(documents)),
     )

@@ -12,8 +12,8 @@ from tests.reference import geometry as reference
 from tests.states.conftest import CONTEXT
 
 
-def flat(seen, site="block.1"):
-    return seen.states[site].flatten(0, 1)
+def flat(stored_states, site="block.1"):
+    return stored_states.states[site].flatten(0, 1)
 
 
 class Foreign:
@@ -32,9 +32,9 @@ class Foreign:
 @pytest.mark.parametrize(
     "make", [torch.Tensor.clone, torch.Tensor.numpy, Foreign], ids=["torch", "numpy", "DLPack"]
 )
-def test_an_array_gives_the_live_numbers(seen, make):
+def test_an_array_gives_the_live_numbers(stored_states, make):
     # One document at most: an array does not know documents, and clusters are windows then.
-    found = headscan.scan(make(flat(seen)), context=CONTEXT).site("vectors")
+    row = headscan.scan(make(flat(stored_states)), context=CONTEXT).site("vectors")
     for name in (
         "average_cosine",
         "effective_rank",
@@ -43,58 +43,58 @@ def test_an_array_gives_the_live_numbers(seen, make):
         "singular_values",
         "tokens",
     ):
-        assert found[name] == seen.alone("block.1").site("block.1")[name]
+        assert row[name] == stored_states.alone("block.1").site("block.1")[name]
 
 
-def test_a_dict_gives_the_live_numbers_and_intervals(seen):
-    seen.compare(headscan.scan(seen.all))
+def test_a_dict_gives_the_live_numbers_and_intervals(stored_states):
+    stored_states.compare(headscan.scan(stored_states.all))
 
 
-def test_numpy_files_give_the_live_numbers(seen, tmp_path):
-    np.save(tmp_path / "one.npy", flat(seen).numpy())
-    found = headscan.scan(tmp_path / "one.npy", context=CONTEXT).site("vectors")
-    assert found["average_cosine"] == seen.alone("block.1").site("block.1")["average_cosine"]
-    arrays = {name: value.numpy() for name, value in seen.all.items()}
+def test_numpy_files_give_the_live_numbers(stored_states, tmp_path):
+    np.save(tmp_path / "one.npy", flat(stored_states).numpy())
+    row = headscan.scan(tmp_path / "one.npy", context=CONTEXT).site("vectors")
+    assert row["average_cosine"] == stored_states.alone("block.1").site("block.1")["average_cosine"]
+    arrays = {name: value.numpy() for name, value in stored_states.all.items()}
     np.savez(tmp_path / "all.npz", **arrays)
-    seen.compare(headscan.scan(tmp_path / "all.npz"))
+    stored_states.compare(headscan.scan(tmp_path / "all.npz"))
     np.savez_compressed(tmp_path / "packed.npz", **arrays)
-    seen.compare(headscan.scan(tmp_path / "packed.npz"))
+    stored_states.compare(headscan.scan(tmp_path / "packed.npz"))
 
 
-def test_safetensors_give_the_live_numbers_from_one_file_or_several(seen, tmp_path):
-    save_file(seen.all, tmp_path / "all.safetensors")
-    seen.compare(headscan.scan(tmp_path / "all.safetensors"))
+def test_safetensors_give_the_live_numbers_from_one_file_or_several(stored_states, tmp_path):
+    save_file(stored_states.all, tmp_path / "all.safetensors")
+    stored_states.compare(headscan.scan(tmp_path / "all.safetensors"))
     (tmp_path / "parts").mkdir()
     for number, (first, last) in enumerate([(0, 3), (3, 10)]):
-        part = {name: value[first:last].contiguous() for name, value in seen.all.items()}
+        part = {name: value[first:last].contiguous() for name, value in stored_states.all.items()}
         save_file(part, tmp_path / "parts" / f"{number}.safetensors")
-    seen.compare(headscan.scan(tmp_path / "parts"))
+    stored_states.compare(headscan.scan(tmp_path / "parts"))
 
 
-def test_one_site_of_a_file_is_named_behind_a_hash(seen, tmp_path):
-    save_file(seen.all, tmp_path / "all.safetensors")
-    seen.compare(headscan.scan(f"{tmp_path}/all.safetensors#block.0"), {"block.0": "block.0"})
+def test_one_site_of_a_file_is_named_behind_a_hash(stored_states, tmp_path):
+    save_file(stored_states.all, tmp_path / "all.safetensors")
+    stored_states.compare(
+        headscan.scan(f"{tmp_path}/all.safetensors#block.0"), {"block.0": "block.0"}
+    )
 
 
-def test_a_url_gives_the_live_numbers(seen):
+def test_a_url_gives_the_live_numbers(stored_states):
     import fsspec
 
     with fsspec.open("memory://states/all.npy", "wb") as file:
-        np.save(file, seen.states["block.1"].numpy())
-    found = headscan.scan("memory://states/all.npy").site("vectors")
-    assert found["average_cosine"] == seen.alone("block.1").site("block.1")["average_cosine"]
+        np.save(file, stored_states.states["block.1"].numpy())
+    row = headscan.scan("memory://states/all.npy").site("vectors")
+    assert row["average_cosine"] == stored_states.alone("block.1").site("block.1")["average_cosine"]
 
 
 def test_half_precision_is_within_a_millionth_of_the_scan_of_the_same_numbers_in_float64(
-    seen, tmp_path
+    stored_states, tmp_path
 ):
-    half = flat(seen).half()
+    half = flat(stored_states).half()
     np.save(tmp_path / "half.npy", half.numpy())
-    found = headscan.scan(tmp_path / "half.npy", context=CONTEXT).site("vectors")
+    row = headscan.scan(tmp_path / "half.npy", context=CONTEXT).site("vectors")
     for name in ("average_cosine", "effective_rank", "isoscore"):
-        assert found[name] == pytest.approx(
-            reference.SCALARS[name](half.double().numpy()), rel=1e-6
-        )
+        assert row[name] == pytest.approx(reference.SCALARS[name](half.double().numpy()), rel=1e-6)
 
 
 def test_every_vector_counts_also_those_that_fill_no_window():
@@ -108,25 +108,25 @@ def test_every_vector_counts_also_those_that_fill_no_window():
     assert "The last 33 vectors" in " ".join(result.models[0].notes)
 
 
-def test_stored_states_beside_a_model(seen, tmp_path):
+def test_stored_states_beside_a_model(stored_states):
     result = headscan.scan(
-        ["gpt-vanilla", seen.all], ["a b c d. " * 200], context=CONTEXT, max_tokens=128
+        ["gpt-vanilla", stored_states.all], ["a b c d. " * 200], context=CONTEXT, max_tokens=128
     )
-    assert [one.name for one in result.models] == ["gpt-vanilla", "array"]
+    assert [model.name for model in result.models] == ["gpt-vanilla", "array"]
 
 
-def test_a_model_needs_a_text_and_states_refuse_one(seen):
+def test_a_model_needs_a_text_and_states_refuse_one(stored_states):
     with pytest.raises(BadInput, match="--text TEXT"):
         headscan.scan("gpt-vanilla")
     with pytest.raises(BadInput, match="--text is not used"):
         headscan.scan(np.ones((9, 3)), ["a text"])
 
 
-def test_processes_share_the_batches_of_a_store(seen):
+def test_processes_share_the_batches_of_a_store(stored_states):
     source = stored_source(torch.zeros(1000, 4), context=30, batch=4)
     shares = [
-        [batch.indices.tolist() for batch in source.batches(process=one, processes=3)]
-        for one in range(3)
+        [batch.indices.tolist() for batch in source.batches(process=process, processes=3)]
+        for process in range(3)
     ]
     assert sorted(window for share in shares for part in share for window in part) == list(
         range(34)

@@ -69,10 +69,10 @@ def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_
     for name, column in (("text", ["Once upon a time."] * 3), ("vectors", [[1.0, 2.0]] * 3)):
         path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table({name: column}), path)
-        whole = path.read_bytes()
+        content = path.read_bytes()
         # the column may be missing: it must be there
-        at = whole.rindex(b"\x25\x02", 0, whole.rindex(b"schema") + 200)
-        path.write_bytes(whole[: at + 1] + b"\0" + whole[at + 2 :])
+        at = content.rindex(b"\x25\x02", 0, content.rindex(b"schema") + 200)
+        path.write_bytes(content[: at + 1] + b"\0" + content[at + 2 :])
     with pytest.raises(
         BadInput,
         match=r"text\.parquet cannot be read as Parquet: Definition level histogram size mismatch",
@@ -100,8 +100,8 @@ def test_a_header_of_safetensors_counts_in_whole_numbers(numbers, tmp_path):
 
 
 def test_a_parquet_column_whose_name_is_no_text_is_bad_input(tmp_path):
-    place = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"vectors": [[0.0] * 4] * 8}), place, store_schema=False)
-    place.write_bytes(place.read_bytes().replace(b"vectors", b"\xffectors"))
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"vectors": [[0.0] * 4] * 8}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"vectors", b"\xffectors"))
     with pytest.raises(BadInput, match=r"x\.parquet is no Parquet file"):
-        headscan.scan(place)
+        headscan.scan(path)

@@ -22,10 +22,10 @@ from tests.states.conftest import CONTEXT, TOKENS
 HERE = Path(__file__).parent
 
 
-def table(seen, *, fixed=True, dtype=np.float32) -> pa.Table:
+def table(stored_states, *, fixed=True, dtype=np.float32) -> pa.Table:
     """A vector a row, with token ids and documents."""
     columns = {}
-    for site, states in seen.states.items():
+    for site, states in stored_states.states.items():
         rows = states.flatten(0, 1).numpy().astype(dtype)
         kind = (
             pa.list_(pa.from_numpy_dtype(dtype), rows.shape[1])
@@ -40,49 +40,51 @@ def table(seen, *, fixed=True, dtype=np.float32) -> pa.Table:
                 np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32), values
             )
         )
-    ids = pa.array(seen.ids.flatten().numpy())
-    documents = pa.array(seen.documents.flatten().numpy())
+    ids = pa.array(stored_states.ids.flatten().numpy())
+    documents = pa.array(stored_states.documents.flatten().numpy())
     return pa.table(
         columns | {"token_ids": ids, "documents": documents, "note": pa.array(["x"] * TOKENS)}
     )
 
 
 @pytest.mark.parametrize("fixed", [True, False], ids=["fixed-size lists", "lists"])
-def test_parquet(seen, tmp_path, fixed):
+def test_parquet(stored_states, tmp_path, fixed):
     (tmp_path / "parts").mkdir()
-    whole = table(seen, fixed=fixed)
+    rows = table(stored_states, fixed=fixed)
     for number, (first, last) in enumerate([(0, 100), (100, TOKENS)]):
         pq.write_table(
-            whole.slice(first, last - first),
+            rows.slice(first, last - first),
             tmp_path / "parts" / f"{number}.parquet",
             row_group_size=70,
         )
-    seen.compare(headscan.scan(tmp_path / "parts", context=CONTEXT))
+    stored_states.compare(headscan.scan(tmp_path / "parts", context=CONTEXT))
 
 
-def test_one_column_of_parquet(seen, tmp_path):
-    pq.write_table(table(seen), tmp_path / "all.parquet")
-    seen.compare(
+def test_one_column_of_parquet(stored_states, tmp_path):
+    pq.write_table(table(stored_states), tmp_path / "all.parquet")
+    stored_states.compare(
         headscan.scan(tmp_path / "all.parquet", context=CONTEXT, field="block.1"),
         {"block.1": "block.1"},
     )
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "file"])
-def test_arrow(seen, tmp_path, stream):
-    whole = table(seen)
+def test_arrow(stored_states, tmp_path, stream):
+    rows = table(stored_states)
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
-    with make(tmp_path / "all.arrow", whole.schema) as sink:
-        sink.write_table(whole, max_chunksize=97)
-    seen.compare(headscan.scan(tmp_path / "all.arrow", context=CONTEXT))
+    with make(tmp_path / "all.arrow", rows.schema) as sink:
+        sink.write_table(rows, max_chunksize=97)
+    stored_states.compare(headscan.scan(tmp_path / "all.arrow", context=CONTEXT))
 
 
-def test_activations_as_saelens_stores_them_with_datasets(seen, tmp_path):
-    """Folders shard_0, shard_1, ...: a column named by its hook, Array2D a window, and `token_ids`."""
+def test_activations_as_saelens_stores_them_with_datasets(stored_states, tmp_path):
+    """Folders shard_0, shard_1, ...: a column named by its hook, Array2D a window, and
+    `token_ids`.
+    """
     datasets = pytest.importorskip(
         "datasets", reason="datasets is not installed: its folders are NOT read"
     )
-    width = seen.states["block.1"].shape[-1]
+    width = stored_states.states["block.1"].shape[-1]
     hook = "blocks.1.hook_resid_post"
     features = datasets.Features(
         {
@@ -92,35 +94,37 @@ def test_activations_as_saelens_stores_them_with_datasets(seen, tmp_path):
     )
     for number, part in enumerate([slice(0, 4), slice(4, 10)]):
         rows = {
-            hook: seen.states["block.1"][part].numpy(),
-            "token_ids": seen.ids[part].int().numpy(),
+            hook: stored_states.states["block.1"][part].numpy(),
+            "token_ids": stored_states.ids[part].int().numpy(),
         }
         datasets.Dataset.from_dict(rows, features=features).save_to_disk(
             tmp_path / f"shard_{number}"
         )
     source = read_states(str(tmp_path))
     assert source.window == CONTEXT
-    assert source.ids.read(0, TOKENS).flatten().tolist() == seen.ids.flatten().tolist()
-    found = headscan.scan(tmp_path).site("block.1")
-    assert found["average_cosine"] == seen.alone("block.1").site("block.1")["average_cosine"]
-    assert found["singular_values"] == seen.alone("block.1").site("block.1")["singular_values"]
+    assert source.ids.read(0, TOKENS).flatten().tolist() == stored_states.ids.flatten().tolist()
+    row = headscan.scan(tmp_path).site("block.1")
+    assert row["average_cosine"] == stored_states.alone("block.1").site("block.1")["average_cosine"]
+    assert (
+        row["singular_values"] == stored_states.alone("block.1").site("block.1")["singular_values"]
+    )
 
 
 def test_what_saelens_itself_wrote():
     """Its runner's store of a random model (saelens/write.py), against what the model's own cache
     held.
     """
-    seen = np.load(HERE / "saelens" / "seen.npz")
+    archive = np.load(HERE / "saelens" / "seen.npz")
     store = read_states(str(HERE / "saelens" / "store"))
     assert store.window == 16
-    assert store.ids.read(0, 640).flatten().tolist() == seen["ids"].flatten().tolist()
+    assert store.ids.read(0, 640).flatten().tolist() == archive["ids"].flatten().tolist()
     stored = headscan.scan(HERE / "saelens" / "store")
-    live = headscan.scan({"block.1": seen["states"]})
+    live = headscan.scan({"block.1": archive["states"]})
     for name in ("average_cosine", "mean_norm", "singular_values"):
         assert stored.site("block.1")[name] == live.site("block.1")[name]
 
 
-def test_token_embeddings_and_sentence_embeddings_of_sentence_transformers(seen, tmp_path):
+def test_token_embeddings_and_sentence_embeddings_of_sentence_transformers(stored_states, tmp_path):
     library = pytest.importorskip(
         "sentence_transformers", reason="it is not installed: its arrays are NOT read"
     )
@@ -149,7 +153,10 @@ def test_token_embeddings_and_sentence_embeddings_of_sentence_transformers(seen,
 
 
 def test_every_format_says_what_it_was_tried_with():
-    assert all(one.title and one.sentence and one.tried for one in FORMATS.values())
+    assert all(
+        file_format.title and file_format.sentence and file_format.tried
+        for file_format in FORMATS.values()
+    )
 
 
 def damaged(tmp_path):
@@ -173,14 +180,14 @@ def damaged(tmp_path):
     (tmp_path / "short.safetensors").write_bytes(data[:-100])
     (tmp_path / "foreign.safetensors").write_bytes(b"x" * 50)
     save_file({"weight": torch.ones(3, 4), "bias": torch.ones(3)}, tmp_path / "weights.safetensors")
-    whole = pa.table({"v": pa.array(list(rows)), "note": pa.array(["x"] * 200)})
-    pq.write_table(whole, tmp_path / "whole.parquet")
+    rows_table = pa.table({"v": pa.array(list(rows)), "note": pa.array(["x"] * 200)})
+    pq.write_table(rows_table, tmp_path / "whole.parquet")
     (tmp_path / "short.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-50])
-    pq.write_table(whole.select(["note"]), tmp_path / "text.parquet")
+    pq.write_table(rows_table.select(["note"]), tmp_path / "text.parquet")
     pq.write_table(pa.table({"v": pa.array([[1.0, 2.0], [1.0]])}), tmp_path / "ragged.parquet")
     pq.write_table(pa.table({"v": pa.array([[1.0, 2.0], None])}), tmp_path / "null.parquet")
-    with pa.ipc.new_stream(tmp_path / "whole.arrow", whole.schema) as sink:
-        sink.write_table(whole)
+    with pa.ipc.new_stream(tmp_path / "whole.arrow", rows_table.schema) as sink:
+        sink.write_table(rows_table)
     (tmp_path / "short.arrow").write_bytes((tmp_path / "whole.arrow").read_bytes()[:4000])
     (tmp_path / "foreign.pt").write_bytes(b"x" * 50)
     (tmp_path / "whole.bin").write_bytes(b"x" * 50)
@@ -211,18 +218,18 @@ def damaged(tmp_path):
 
 
 def test_a_damaged_foreign_nan_or_misshaped_file_is_refused_in_a_sentence(tmp_path):
-    for what, name, words in damaged(tmp_path):
-        field = "w" if what == "no column" else "text"
-        with pytest.raises(BadInput, match=words) as refused:
+    for damage, name, message in damaged(tmp_path):
+        field = "w" if damage == "no column" else "text"
+        with pytest.raises(BadInput, match=message) as refused:
             headscan.scan(str(tmp_path / name), field=field)
-        said = str(refused.value)
-        assert said.endswith((".", ")")), (what, said)
-        assert "\n" not in said, (what, said)
+        sentence = str(refused.value)
+        assert sentence.endswith((".", ")")), (damage, sentence)
+        assert "\n" not in sentence, (damage, sentence)
 
 
 def damaged_stores(folder):
-    """Of each format: a way to write rows [n, 8] of it, and what a NaN, a truncation and another
-    shape do to it.
+    """Yield for each format a way to write rows [n, 8] of it, and what a NaN, a truncation and
+    another shape do to it.
     """
     rows = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32)
     nan = rows.copy()
@@ -254,23 +261,23 @@ def damaged_stores(folder):
             write(values, path)
             if kind == "cut":
                 largest = max(
-                    [one for one in path.rglob("*") if one.is_file()] or [path],
-                    key=lambda one: one.stat().st_size,
+                    [path for path in path.rglob("*") if path.is_file()] or [path],
+                    key=lambda path: path.stat().st_size,
                 )
                 largest.write_bytes(largest.read_bytes()[: largest.stat().st_size * 2 // 3])
             yield kind, path
 
 
 def test_nan_infinite_and_truncated_stores_of_every_format_are_refused_in_a_sentence(tmp_path):
-    found = set()
+    refused_files = set()
     for kind, path in damaged_stores(tmp_path):
         with pytest.raises(BadInput) as refused:
             headscan.scan(str(path), context=50)
-        said = str(refused.value)
-        assert "\n" not in said, (kind, path.name, said)
-        assert kind == "cut" or "NaN" in said, (kind, path.name, said)
-        found.add((kind, path.name))
-    assert len(found) == 18
+        sentence = str(refused.value)
+        assert "\n" not in sentence, (kind, path.name, sentence)
+        assert kind == "cut" or "NaN" in sentence, (kind, path.name, sentence)
+        refused_files.add((kind, path.name))
+    assert len(refused_files) == 18
 
 
 @pytest.mark.parametrize(
@@ -303,7 +310,7 @@ def test_files_that_may_not_be_looked_at_are_none(tmp_path):
         (tmp_path / f"{name}.safetensors").symlink_to(target)
     (tmp_path / "deep" / "d.safetensors").mkdir(parents=True)
     (tmp_path / "deep" / "e.safetensors").write_bytes(b"")
-    assert [place.path for place in Location(str(tmp_path)).files(".safetensors")] == [
+    assert [path.path for path in Location(str(tmp_path)).files(".safetensors")] == [
         f"{tmp_path}/deep/e.safetensors"
     ]
     with pytest.raises(BadInput, match=r"d\.safetensors holds no states"):

@@ -62,42 +62,44 @@ SOURCES = {
 @pytest.fixture(params=SOURCES)
 def source(request, rows, tmp_path):
     path = tmp_path / request.param
-    kept = SOURCES[request.param](rows, path)
-    return (lambda: str(path)) if kept is None else (lambda: SOURCES[request.param](rows, path))
+    written = SOURCES[request.param](rows, path)
+    return (lambda: str(path)) if written is None else (lambda: SOURCES[request.param](rows, path))
 
 
 @pytest.fixture(scope="module")
-def other(rows):
+def second_rows(rows):
     return rows @ np.diag(np.arange(1.0, WIDTH + 1)).astype(np.float32)
 
 
-def compared(source, other):
-    found = headscan.compare([source(), other()], measures="cka", draws=19)
-    return [(cell.measure, cell.value, cell.p) for cell in found.cells], found.tokens
+def compared(source, second_rows):
+    result = headscan.compare([source(), second_rows()], measures="cka", draws=19)
+    return [(cell.measure, cell.value, cell.p) for cell in result.cells], result.tokens
 
 
-def remedied(source, other):
-    found = headscan.remedy(
-        source(), partners=other(), against=other(), remedies="centre", held_out=100
+def remedied(source, second_rows):
+    result = headscan.remedy(
+        source(), partners=second_rows(), against=second_rows(), remedies="centre", held_out=100
     )
     return [
-        {k: v for k, v in row.items() if k not in ("model", "site", "pairs")} for row in found.rows
-    ], found.fitted
+        {k: v for k, v in row.items() if k not in ("model", "site", "pairs")} for row in result.rows
+    ], result.fitted
 
 
 @pytest.fixture(scope="module")
-def expected(rows, other):
-    return {verb: verb(lambda: rows, lambda: other) for verb in (compared, remedied)}
+def expected(rows, second_rows):
+    return {verb: verb(lambda: rows, lambda: second_rows) for verb in (compared, remedied)}
 
 
 @pytest.mark.parametrize("verb", [compared, remedied])
-def test_the_numbers_are_those_of_the_array(verb, source, other, expected):
-    assert verb(source, lambda: other) == expected[verb]
+def test_the_numbers_are_those_of_the_array(verb, source, second_rows, expected):
+    assert verb(source, lambda: second_rows) == expected[verb]
 
 
 @pytest.mark.parametrize("verb", [compared, remedied])
-def test_partners_and_what_is_compared_with_may_be_any_source_too(verb, rows, other, expected):
-    assert verb(lambda: rows, lambda: {"v": other}) == expected[verb]
+def test_partners_and_what_is_compared_with_may_be_any_source_too(
+    verb, rows, second_rows, expected
+):
+    assert verb(lambda: rows, lambda: {"v": second_rows}) == expected[verb]
 
 
 def test_stores_with_windows_documents_and_ids_are_taken(tmp_path):

@@ -22,14 +22,14 @@ def folder(tmp_path_factory):
     return out
 
 
-def test_a_scan_of_the_folder_gives_the_live_numbers(seen, folder):
-    found = headscan.scan(folder)
-    seen.compare(found)
-    assert "Made by gpt-vanilla." in found.models[0].notes
+def test_a_scan_of_the_folder_gives_the_live_numbers(stored_states, folder):
+    result = headscan.scan(folder)
+    stored_states.compare(result)
+    assert "Made by gpt-vanilla." in result.models[0].notes
     assert verify(str(folder)) == TOKENS
 
 
-def test_half_precision_states_give_the_numbers_of_the_rounded_ones(seen, tmp_path):
+def test_half_precision_states_give_the_numbers_of_the_rounded_ones(stored_states, tmp_path):
     """Bit for bit; and those of the live states as far as rounding each number to 11 bits leaves
     them.
     """
@@ -42,21 +42,21 @@ def test_half_precision_states_give_the_numbers_of_the_rounded_ones(seen, tmp_pa
         store="float16",
         sites="block.1,block.4",
     )
-    found = headscan.scan(tmp_path)
+    result = headscan.scan(tmp_path)
     rounded = headscan.scan(
-        {site: seen.all[site].half() for site in ("block.1", "block.4")}
-        | {"documents": seen.documents}
+        {site: stored_states.all[site].half() for site in ("block.1", "block.4")}
+        | {"documents": stored_states.documents}
     )
-    for row in found.sites:
+    for row in result.sites:
         site = row.text("site")
         assert row["singular_values"] == rounded.site(site)["singular_values"]
         assert row["average_cosine_interval"] == rounded.site(site)["average_cosine_interval"]
         assert row["average_cosine"] == pytest.approx(
-            seen.live.site(site)["average_cosine"], abs=1e-5
+            stored_states.live.site(site)["average_cosine"], abs=1e-5
         )
 
 
-def test_the_folder_is_what_its_index_says(seen, folder):
+def test_the_folder_is_what_its_index_says(stored_states, folder):
     index = json.loads((folder / "states.json").read_text())
     assert (index["format"], index["tokens"], index["context"], index["complete"]) == (
         "headscan-states",
@@ -64,10 +64,10 @@ def test_the_folder_is_what_its_index_says(seen, folder):
         CONTEXT,
         True,
     )
-    held = load_file(folder / index["shards"][0]["file"])
-    assert set(held) == {one["site"] for one in index["sites"]} | {"token_ids", "documents"}
-    assert (held["token_ids"] == seen.ids).all()
-    assert (held["documents"] == seen.documents).all()
+    shard = load_file(folder / index["shards"][0]["file"])
+    assert set(shard) == {site["site"] for site in index["sites"]} | {"token_ids", "documents"}
+    assert (shard["token_ids"] == stored_states.ids).all()
+    assert (shard["documents"] == stored_states.documents).all()
     assert headscan.load(folder).kind == "states"
 
 
@@ -98,12 +98,12 @@ def test_an_interrupted_writing_goes_on_to_the_same_files(folder, tmp_path, monk
             **(options | {"batch": 1, "context": 32}),
         )
     headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "cut", resume=True, **options)
-    one, other = (
+    undisturbed, resumed = (
         json.loads((tmp_path / name / "states.json").read_text())["shards"]
         for name in ("whole", "cut")
     )
-    assert len(one) == 5
-    assert one == other
+    assert len(undisturbed) == 5
+    assert undisturbed == resumed
 
 
 def test_damage_is_refused(folder, tmp_path):
@@ -123,10 +123,10 @@ def test_damage_is_refused(folder, tmp_path):
 
 
 def test_bad_input_is_said_at_once(tmp_path):
-    for options, words in [
+    for options, message in [
         ({}, "--out"),
         ({"out": tmp_path, "sites": "block.99"}, "No site"),
         ({"out": tmp_path, "context": 10**6}, "at most"),
     ]:
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             headscan.states.run("gpt-vanilla", TEXT, **options)

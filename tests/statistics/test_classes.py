@@ -23,9 +23,9 @@ def split(seed, windows, parts):
     return np.random.default_rng(seed).integers(0, parts, windows)
 
 
-def same(one, other):
-    a = one.state()
-    b = other.state()
+def same(first, second):
+    a = first.state()
+    b = second.state()
     assert a.keys() == b.keys()
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=1e-9, atol=1e-9, msg=name)
@@ -37,27 +37,27 @@ def test_classes_in_any_split(seed, parts, limit):
     states, ids = batches(seed)
     rows = states.reshape(-1, 4)
     labels = ids.reshape(-1)
-    whole = ClassSums(4, limit=limit)
-    whole.update(labels, rows)
+    at_once = ClassSums(4, limit=limit)
+    at_once.update(labels, rows)
     where = split(seed, len(rows), parts)
     merged = ClassSums(4, limit=limit)
     for part in range(parts):
-        own = ClassSums(4, limit=limit)
+        own_sums = ClassSums(4, limit=limit)
         for k in np.flatnonzero(where == part):
-            own.update(labels[k : k + 1], rows[k : k + 1])
-        merged.merge(ClassSums.restore(own.state()))
-    same(merged, whole)
+            own_sums.update(labels[k : k + 1], rows[k : k + 1])
+        merged.merge(ClassSums.restore(own_sums.state()))
+    same(merged, at_once)
     if limit is not None:
-        assert len(whole) == min(limit, len(labels.unique()))
-    for k, label in enumerate(whole.labels.tolist()):
+        assert len(at_once) == min(limit, len(labels.unique()))
+    for k, label in enumerate(at_once.labels.tolist()):
         mine = rows[labels == label].double()
-        torch.testing.assert_close(whole.sums[k], mine.sum(0))
+        torch.testing.assert_close(at_once.sums[k], mine.sum(0))
         torch.testing.assert_close(
-            whole.units[k], torch.nn.functional.normalize(mine, dim=-1).sum(0)
+            at_once.units[k], torch.nn.functional.normalize(mine, dim=-1).sum(0)
         )
-        assert whole.counts[k] == len(mine)
-        assert whole.zeros[k] == (mine == 0).all(1).sum()
-        assert whole.squares[k].item() == pytest.approx(mine.square().sum().item())
+        assert at_once.counts[k] == len(mine)
+        assert at_once.zeros[k] == (mine == 0).all(1).sum()
+        assert at_once.squares[k].item() == pytest.approx(mine.square().sum().item())
 
 
 def test_labels_below_zero_are_left_out():
@@ -78,34 +78,36 @@ def test_tallies_in_any_split(seed, parts, kind):
         torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
     )
     where = split(seed, 40, parts)
-    whole = kind(4)
+    at_once = kind(4)
     merged = kind(4)
-    for tally in (whole, merged):
+    for tally in (at_once, merged):
         if kind is FollowTally:
             tally.table = table
-    whole.update(SiteBatch("s", states, ids, list(range(40))))
+    at_once.update(SiteBatch("s", states, ids, list(range(40))))
     for part in range(parts):
-        own = kind(4)
+        part_tally = kind(4)
         if kind is FollowTally:
-            own.table = table
+            part_tally.table = table
         members = np.flatnonzero(where == part).tolist()
         for k in range(0, len(members), 3):
-            chosen = members[k : k + 3]
-            own.update(SiteBatch("s", states[chosen], ids[chosen], chosen))
-        merged.merge(kind.restore(own.state()) if members else own)
-    same(merged, whole)
+            members_of_part = members[k : k + 3]
+            part_tally.update(
+                SiteBatch("s", states[members_of_part], ids[members_of_part], members_of_part)
+            )
+        merged.merge(kind.restore(part_tally.state()) if members else part_tally)
+    same(merged, at_once)
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.permutations(range(6)), st.integers(1, 7))
 def test_kept_windows_are_the_first_ones_in_any_order(order, keep):
     ids = torch.arange(12).reshape(6, 2)
-    kept = FirstWindows(2 * keep)
+    windows = FirstWindows(2 * keep)
     for window in order:
         part = FirstWindows(2 * keep)
         part.update(ids[window][None], [window])
-        kept.merge(FirstWindows.restore(part.state()))
-    assert kept.ids.tolist() == ids[:keep].tolist()
+        windows.merge(FirstWindows.restore(part.state()))
+    assert windows.ids.tolist() == ids[:keep].tolist()
 
 
 def test_skipped_positions_are_seen_by_nobody():

@@ -25,22 +25,28 @@ def text(windows: int, width: int, document: int, generator: torch.Generator) ->
     """
     spectrum = torch.arange(1, width + 1, dtype=torch.float64) ** -0.7
     documents = -(-windows // document)
-    own = 0.5 * torch.randn(documents, width, generator=generator, dtype=torch.float64) * spectrum
+    document_means = (
+        0.5 * torch.randn(documents, width, generator=generator, dtype=torch.float64) * spectrum
+    )
     loud = 1 + 0.1 * torch.randn(documents, generator=generator, dtype=torch.float64)
-    own, loud = (part.repeat_interleave(document, 0)[:windows] for part in (own, loud))
+    document_means, loud = (
+        part.repeat_interleave(document, 0)[:windows] for part in (document_means, loud)
+    )
     noise = torch.randn(windows, LENGTH, width, generator=generator, dtype=torch.float64) * spectrum
-    x = loud[:, None, None] * (noise + own[:, None] + 0.5 * spectrum)
+    x = loud[:, None, None] * (noise + document_means[:, None] + 0.5 * spectrum)
     x[:, 0] = 20 * spectrum + 0.1 * x[:, 0]
     return x
 
 
 def statistics(x: torch.Tensor, intervals: bool = True, document: int = 0) -> SiteStatistics:
-    found = SiteStatistics(x.shape[2], intervals=intervals)
+    site_statistics = SiteStatistics(x.shape[2], intervals=intervals)
     for start in range(0, len(x), 64):
         windows = torch.arange(start, min(start + 64, len(x)))
         documents = windows // document if document else torch.zeros_like(windows)
-        found.update(x[windows], windows.tolist(), documents[:, None].expand(-1, x.shape[1]))
-    return found
+        site_statistics.update(
+            x[windows], windows.tolist(), documents[:, None].expand(-1, x.shape[1])
+        )
+    return site_statistics
 
 
 @pytest.mark.parametrize(
@@ -52,12 +58,14 @@ def test_intervals_cover_texts_of_the_same_length(width, windows, document, know
     5,600 tokens are sampled.
     """
     generator = torch.Generator().manual_seed(windows)
-    every = [text(windows, width, document, generator) for _ in range(texts)]
-    found = [site_cells("text", statistics(x, document=known and document), CORE)[0] for x in every]
+    all_texts = [text(windows, width, document, generator) for _ in range(texts)]
+    cell_rows = [
+        site_cells("text", statistics(x, document=known and document), CORE)[0] for x in all_texts
+    ]
     hits = {}
     for name in (n + end for n in NAMES for end in ("", "_without_first")):
-        truth = np.mean([cells[name] for cells in found])
-        intervals = [cells[f"{name}_interval"] for cells in found]
+        truth = np.mean([cells[name] for cells in cell_rows])
+        intervals = [cells[f"{name}_interval"] for cells in cell_rows]
         hits[name] = sum(low <= truth <= high for low, high in intervals)
     for name, hit in hits.items():
         assert hit / texts >= 0.95 - 4 * (0.95 * 0.05 / texts) ** 0.5, (name, hit / texts)
@@ -73,11 +81,11 @@ def test_documents_of_very_different_sizes_are_covered():
         hits = 0
         for _ in range(1000):
             n = np.exp(0.8 * generator.standard_normal(documents)) * 100
-            own = n * generator.standard_normal(documents) + n**0.5 * 3 * generator.standard_normal(
+            document_sums = n * generator.standard_normal(
                 documents
-            )
-            low, high = StandardError.of_documents(own, n).interval(
-                own.sum() / n.sum(), bounds=(None, None)
+            ) + n**0.5 * 3 * generator.standard_normal(documents)
+            low, high = StandardError.of_documents(document_sums, n).interval(
+                document_sums.sum() / n.sum(), bounds=(None, None)
             )
             hits += low <= 0 <= high
         assert 0.92 <= hits / 1000 <= (0.985 if documents > 5 else 0.995), documents
@@ -129,28 +137,28 @@ def test_the_derivative_is_what_a_heavier_window_does(name):
     first[:, 0] = True
     sinks = norms > 3 * norms.median(dim=1, keepdim=True).values
     assert all(map(torch.any, (sinks & ~first, sinks & first, first & ~sinks)))
-    for group, chosen in enumerate((first | ~first, ~first, ~sinks)):
-        whole = Sums.of_rows(x[chosen])
-        seen = []
-        for window in (rows[own] for rows, own in zip(x, chosen, strict=True)):
+    for group, in_group in enumerate((first | ~first, ~first, ~sinks)):
+        sums = Sums.of_rows(x[in_group])
+        changes = []
+        for window in (rows[window_mask] for rows, window_mask in zip(x, in_group, strict=True)):
             values = []
             for weight in (1e-2, -1e-2):
-                moved = whole.weighed(Sums.of_rows(window), weight)
+                moved = sums.weighed(Sums.of_rows(window), weight)
                 values.append(MEASURES[name].function(_cloud(moved)))
-            seen.append((values[0] - values[1]) / 2e-2 * whole.count)
+            changes.append((values[0] - values[1]) / 2e-2 * sums.count)
         influence = deviations(errors.influences[group, 0], errors.counts[group])
-        np.testing.assert_allclose(influence, seen, atol=0.02 * np.abs(seen).max(), rtol=0)
+        np.testing.assert_allclose(influence, changes, atol=0.02 * np.abs(changes).max(), rtol=0)
 
 
 def _cloud(sums: Sums) -> Cloud:
-    """Of a count that is no whole number."""
+    """Return a cloud whose count is no whole number."""
     cloud = Cloud.of_sums(sums)
     object.__setattr__(cloud, "count", float(sums.scalars[0]))
     return cloud
 
 
 def test_a_measure_without_a_gradient_says_why_it_has_no_interval():
-    words = MeasureWords(
+    description = MeasureWords(
         title="",
         group="spectra",
         sentence="",
@@ -160,8 +168,10 @@ def test_a_measure_without_a_gradient_says_why_it_has_no_interval():
         undefined="",
         spectral=True,
     )
-    made = Measure("corner", lambda cloud: float(cloud.second_moment[0, 1]), words)
-    cells, _ = site_cells("x", statistics(text(60, 8, 3, torch.Generator().manual_seed(0))), [made])
+    measure = Measure("corner", lambda cloud: float(cloud.second_moment[0, 1]), description)
+    cells, _ = site_cells(
+        "x", statistics(text(60, 8, 3, torch.Generator().manual_seed(0))), [measure]
+    )
     assert cells["corner_interval"] is None
     assert "corner has no interval: its derivative is not known" in str(cells["notes"])
 
@@ -185,8 +195,9 @@ def test_wide_sites_have_intervals_of_spectral_measures_that_agree_with_all_dire
     few, _ = site_cells("x", statistics(x), CORE)
     for name in NAMES:
         for end in ("_interval", "_without_first_interval"):
-            (a, b), (c, d) = exact[name + end], few[name + end]
-            assert (d - c) / (b - a) == pytest.approx(1, abs=0.25), name + end
+            low, high = exact[name + end]
+            few_low, few_high = few[name + end]
+            assert (few_high - few_low) / (high - low) == pytest.approx(1, abs=0.25), name + end
 
 
 def test_too_few_windows_and_statistics_without_influences_say_so():
@@ -205,24 +216,26 @@ def test_intervals_of_a_mean_direction_of_few_documents_cover():
     is longer than of many, and an interval is for texts of as few.
     """
     generator = torch.Generator().manual_seed(1)
-    chosen = [MEASURES[name] for name in ("average_cosine", "mean_vector_norm", "drift")]
+    measures = [MEASURES[name] for name in ("average_cosine", "mean_vector_norm", "drift")]
 
     def weak(documents: int) -> torch.Tensor:
-        own = 0.5 * torch.randn(
+        document_means = 0.5 * torch.randn(
             documents, 24, generator=generator, dtype=torch.float64
         ).repeat_interleave(4, 0)
         return (
             torch.randn(4 * documents, LENGTH, 24, generator=generator, dtype=torch.float64)
-            + own[:, None]
+            + document_means[:, None]
             + 0.15
         )
 
-    endless, _ = site_cells("truth", statistics(weak(3000), intervals=False), chosen)
-    found = [site_cells("text", statistics(weak(6), document=4), chosen)[0] for _ in range(40)]
-    for measure in chosen:
-        truth = np.mean([cells[measure.name] for cells in found])
+    endless, _ = site_cells("truth", statistics(weak(3000), intervals=False), measures)
+    cell_rows = [
+        site_cells("text", statistics(weak(6), document=4), measures)[0] for _ in range(40)
+    ]
+    for measure in measures:
+        truth = np.mean([cells[measure.name] for cells in cell_rows])
         assert truth > 1.1 * endless[measure.name]  # or the test says nothing
-        intervals = [cells[f"{measure.name}_interval"] for cells in found]
+        intervals = [cells[f"{measure.name}_interval"] for cells in cell_rows]
         assert sum(low <= truth <= high for low, high in intervals) >= 35, measure.name
 
 

@@ -25,9 +25,9 @@ def work(world: int, path: str, rank: int) -> None:
         if number % world == rank:
             batch = list(range(start, min(start + 4, WINDOWS)))
             statistics.update(stream()[batch], batch)
-    whole = merged(statistics)
+    total = merged(statistics)
     if rank == 0:
-        torch.save(whole.state(), path)
+        torch.save(total.state(), path)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -38,10 +38,10 @@ def test_any_number_of_processes_gives_the_same(world, tmp_path):
     single.update(stream(), list(range(WINDOWS)))
     together = SiteStatistics.restore(state)
     for cell in CELLS:  # the matrices by what they say: each may be about another point
-        one = together.cell(cell).gram
-        whole = single.cell(cell).gram
+        gram = together.cell(cell).gram
+        single_gram = single.cell(cell).gram
         for kind in (Gram.dense, Gram.scatter):
-            torch.testing.assert_close(kind(one), kind(whole), rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(kind(gram), kind(single_gram), rtol=1e-12, atol=1e-12)
     for name, tensor in single.state().items():
         assert "gram" in name or torch.allclose(state[name], tensor, rtol=1e-12, atol=1e-12), name
 

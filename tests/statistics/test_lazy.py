@@ -31,7 +31,7 @@ def test_two_objects_are_worked_out_at_once() -> None:
             return both.wait(timeout=10)  # returns only when the other one is here, too
 
     with ThreadPoolExecutor(2) as pool:
-        assert sorted(pool.map(lambda one: one.value, [Slow(), Slow()])) == [0, 1]
+        assert sorted(pool.map(lambda slow: slow.value, [Slow(), Slow()])) == [0, 1]
 
 
 def test_side_by_side_holds_all_threads_down_and_gives_them_back() -> None:
@@ -39,14 +39,16 @@ def test_side_by_side_holds_all_threads_down_and_gives_them_back() -> None:
         pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
         return (torch.get_num_threads(), *pools)
 
-    before = threads(0)
-    own = torch.get_num_threads()
+    threads_before = threads(0)
+    own_threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        assert {count for found in side_by_side(threads, [0, 1, 2], 8.0) for count in found} == {1}
+        assert {count for counts in side_by_side(threads, [0, 1, 2], 8.0) for count in counts} == {
+            1
+        }
     finally:
-        torch.set_num_threads(own)
-    assert threads(0) == before
+        torch.set_num_threads(own_threads)
+    assert threads(0) == threads_before
 
 
 class DeviceLibrary:
@@ -74,10 +76,10 @@ class DeviceLibrary:
 
 @pytest.fixture
 def four_threads():
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(4)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(threads_before)
 
 
 @pytest.mark.usefixtures("four_threads")
@@ -97,16 +99,16 @@ def test_a_scan_on_a_device_decomposes_from_one_thread(monkeypatch) -> None:
     with pytest.raises(RuntimeError, match="lazy wrapper"):
         headscan.scan(states)
     # The statistics of every site say that they are on a device until the work on them begins.
-    held = []
+    site_statistics = []
 
     def on_a_device(accumulated):
-        held.extend(accumulated.sites.values())
-        for statistics in held:
+        site_statistics.extend(accumulated.sites.values())
+        for statistics in site_statistics:
             statistics.device = CARD
         return accumulated
 
     def begun(work, items, size, device="cpu"):
-        for statistics in held:
+        for statistics in site_statistics:
             statistics.device = torch.device("cpu")
         return side_by_side(work, items, size, device)
 
@@ -140,16 +142,16 @@ def test_weights_are_on_the_device_that_holds_them() -> None:
 
 @pytest.mark.usefixtures("four_threads")
 def test_scaled_losses_on_a_device_come_from_one_thread(monkeypatch) -> None:
-    seen = []
+    devices = []
     plain = head.side_by_side
 
     def recorded(work, items, size, device="cpu"):
-        seen.append(torch.device(device))
+        devices.append(torch.device(device))
         return plain(work, items, size, device)
 
     monkeypatch.setattr(head, "side_by_side", recorded)
     logits = Card.of(torch.zeros(1, 4, 8))
     with Card():
         losses = scaled_losses(logits, Card.of(torch.zeros(1, 4, dtype=torch.int64)))
-    assert seen == [CARD]
+    assert devices == [CARD]
     assert losses.shape == (1, len(SCALES))

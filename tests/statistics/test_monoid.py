@@ -26,8 +26,8 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def near(a: torch.Tensor, b: torch.Tensor, size: torch.Tensor) -> bool:
-    """Whether two matrices are equal but for the rounding of sums as large as `size`: by norms, not
-    by elements.
+    """Tell whether two matrices are equal but for the rounding of sums as large as `size`: by
+    norms, not by elements.
 
     An element near zero is what is left of products that cancel, and keeps the absolute rounding of
     the large ones.
@@ -35,7 +35,9 @@ def near(a: torch.Tensor, b: torch.Tensor, size: torch.Tensor) -> bool:
     return a.shape == b.shape and bool((a - b).norm() <= ROUNDING * size.norm())
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], whole: Gram | None = None) -> None:
+def same(
+    a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], reference: Gram | None = None
+) -> None:
     """Assert that two states hold the same; Gram matrices by what they say, whatever point they
     were taken about.
 
@@ -47,7 +49,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], whole: Gram | N
             assert close(tensor, b[name]), name
     for name in {name.rpartition("/")[0] for name in a if "gram" in name}:
         x, y = (Gram.restore(unprefixed(name, state)) for state in (a, b))
-        size = (whole or y).dense()
+        size = (reference or y).dense()
         assert x.count == y.count, name
         assert near(x.dense(), y.dense(), size), name
         assert near(x.scatter(), y.scatter(), size), name
@@ -86,20 +88,20 @@ def restored(accumulator):
 def test_site_statistics_do_not_depend_on_the_split(stream, lengths):
     windows, batches, owners, order = stream
     x = states(windows)
-    whole = SiteStatistics(WIDTH, lengths=lengths)
-    whole.update(x, list(range(windows)))
+    at_once = SiteStatistics(WIDTH, lengths=lengths)
+    at_once.update(x, list(range(windows)))
     parts = [SiteStatistics(WIDTH, lengths=lengths) for _ in range(3)]
     for batch, owner in zip(batches, owners, strict=True):
         parts[owner].update(x[batch], batch)
     merged = SiteStatistics(WIDTH, lengths=lengths)
     for index in order:
         merged.merge(restored(parts[index]))
-    same(merged.state(), whole.state())
-    for k, sums in enumerate(whole.prefixes()):  # the whole of the first 1, 2, 4, ... windows
+    same(merged.state(), at_once.state())
+    for k, sums in enumerate(at_once.prefixes()):  # the whole of the first 1, 2, 4, ... windows
         shorter = SiteStatistics(WIDTH)
         shorter.update(
-            x[: 2 ** (whole.octaves.items()[k][0])],
-            list(range(windows))[: 2 ** (whole.octaves.items()[k][0])],
+            x[: 2 ** (at_once.octaves.items()[k][0])],
+            list(range(windows))[: 2 ** (at_once.octaves.items()[k][0])],
         )
         same(sums.state(), shorter.sums("without_sinks").state())
 
@@ -111,31 +113,31 @@ def test_reservoir_keeps_the_same_sample_whatever_the_split(stream, size):
     x = states(windows)
 
     def fill(reservoir: Reservoir, batch: list[int]) -> None:
-        chosen = reservoir.offer(batch, LENGTH)
-        reservoir.put(chosen, {"x": chosen.of(x[batch])})
+        offered = reservoir.offer(batch, LENGTH)
+        reservoir.put(offered, {"x": offered.of(x[batch])})
 
-    whole = Reservoir(size, seed=3)
-    fill(whole, list(range(windows)))
+    at_once = Reservoir(size, seed=3)
+    fill(at_once, list(range(windows)))
     parts = [Reservoir(size, seed=3) for _ in range(3)]
     for batch, owner in zip(batches, owners, strict=True):
         fill(parts[owner], batch)
     merged = Reservoir(size, seed=3)
     for index in order:
         merged.merge(restored(parts[index]))
-    assert len(whole) == min(size, windows * LENGTH)
-    assert torch.equal(merged.places, whole.places)
-    if len(whole):
-        assert torch.equal(merged.columns["x"], whole.columns["x"])
-        window, position = whole.places[0].tolist()
-        assert torch.equal(whole.columns["x"][0], x[window, position])
+    assert len(at_once) == min(size, windows * LENGTH)
+    assert torch.equal(merged.places, at_once.places)
+    if len(at_once):
+        assert torch.equal(merged.columns["x"], at_once.columns["x"])
+        window, position = at_once.places[0].tolist()
+        assert torch.equal(at_once.columns["x"][0], x[window, position])
 
 
 def test_reservoir_is_uniform_over_positions():
     hits = torch.zeros(20, 10)
     for seed in range(400):
         reservoir = Reservoir(20, seed=seed)
-        chosen = reservoir.offer(list(range(20)), 10)
-        reservoir.put(chosen, {})
+        offered = reservoir.offer(list(range(20)), 10)
+        reservoir.put(offered, {})
         for window, position in reservoir.places.tolist():
             hits[window, position] += 1
     expected = 400 * 20 / 200  # 40 a position, binomial standard deviation 6
@@ -164,7 +166,8 @@ def test_gram_equals_the_full_product(width):
     gram.add(x[:13])
     gram.add(x[13:])
     assert near(gram.dense(), x.T @ x, x.T @ x)
-    assert near(gram.scatter(), (x - x.mean(0)).T @ (x - x.mean(0)), x.T @ x)
+    centred = x - x.mean(0)
+    assert near(gram.scatter(), centred.T @ centred, x.T @ x)
 
 
 @settings(deadline=None, max_examples=30)
@@ -194,7 +197,7 @@ def test_sums_are_a_group(n, m, seed):
     both = Sums.of_rows(rows)
     x = Sums.of_rows(rows[:n])
     y = Sums.of_rows(rows[n:])
-    same(both.without(y).state(), x.state(), whole=both.gram)
+    same(both.without(y).state(), x.state(), reference=both.gram)
 
 
 def test_groups_of_a_site_are_what_they_say():
@@ -207,10 +210,10 @@ def test_groups_of_a_site_are_what_they_say():
     assert {(w, t) for w, t in sinks.nonzero().tolist()} >= {(0, 0), (3, 0), (6, 0), (0, 3), (4, 3)}
     groups = {"all": sinks | True, "without_first": sinks | True, "without_sinks": ~sinks}
     groups["without_first"][:, 0] = False
-    for group, chosen in groups.items():
-        found = s.sums(group)
-        expected = Sums.of_rows(x[chosen])
-        same(found.state(), expected.state())
+    for group, mask in groups.items():
+        group_sums = s.sums(group)
+        expected = Sums.of_rows(x[mask])
+        same(group_sums.state(), expected.state())
     assert dict(s.sink_positions.most()) == Counter(sinks.nonzero()[:, 1].tolist())
     skipping = SiteStatistics(WIDTH, skip_first=2)
     skipping.update(x, list(range(7)))
@@ -223,10 +226,10 @@ def test_giants_leave_no_rounding_behind():
     """
     x = torch.randn(4, 16, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x[:, 0] *= 1e6
-    before = x.clone()
+    copy = x.clone()
     s = SiteStatistics(WIDTH)
     s.update(x, [0, 1, 2, 3])
-    assert torch.equal(x, before)
+    assert torch.equal(x, copy)
     expected = Sums.of_rows(x[:, 1:].reshape(-1, WIDTH)).gram.dense()
     assert torch.allclose(s.sums("without_sinks").gram.dense(), expected, rtol=1e-14, atol=1e-14)
     assert not torch.allclose(
@@ -241,13 +244,13 @@ def test_few_rows_are_kept_until_a_matrix_is_smaller(rows):
     for part in x.split(7):
         few.add(part)
     assert bool(few.panels) == (rows > 40)
-    back = Gram.restore(few.state())
-    twice = back.copy()
+    restored = Gram.restore(few.state())
+    twice = restored.copy()
     twice.combine(few)
-    less = twice.copy()
-    less.combine(few, sign=-1.0)
+    difference = twice.copy()
+    difference.combine(few, sign=-1.0)
     scatter = (x - x.mean(0)).T @ (x - x.mean(0))
-    for gram, times in ((few, 1), (back, 1), (twice, 2), (less, 1)):
+    for gram, times in ((few, 1), (restored, 1), (twice, 2), (difference, 1)):
         assert gram.count == times * rows
         assert torch.allclose(gram.dense(), times * x.T @ x, atol=1e-10)
         assert torch.allclose(gram.scatter(), times * scatter, atol=1e-10)
@@ -259,8 +262,8 @@ def test_blocks_stay_bounded_and_consecutive():
     x = states(1)
     for window in range(1000):
         s.update(x, [window])
-    others, first = s.fine.table[..., 2 * WIDTH]
-    assert (others + first).tolist() == [16 * LENGTH] * 62 + [8 * LENGTH, 0]
+    other_positions, first = s.fine.table[..., 2 * WIDTH]
+    assert (other_positions + first).tolist() == [16 * LENGTH] * 62 + [8 * LENGTH, 0]
     assert first.tolist() == [16] * 62 + [8, 0]
 
 

@@ -37,18 +37,18 @@ def drawn(long, short, seed=0, heavy=False):
 )
 def test_energies_are_those_of_the_singular_values(rows, columns, seed, kind):
     matrix = drawn(rows, columns, seed).to(kind)
-    wanted = reference.energies(matrix.double().numpy())
-    np.testing.assert_allclose(energies(matrix), wanted, atol=1e-12 * wanted[-1])
-    np.testing.assert_allclose(energies(matrix.T), wanted, atol=1e-12 * wanted[-1])
+    expected = reference.energies(matrix.double().numpy())
+    np.testing.assert_allclose(energies(matrix), expected, atol=1e-12 * expected[-1])
+    np.testing.assert_allclose(energies(matrix.T), expected, atol=1e-12 * expected[-1])
     assert 1 - 1e-12 <= stable_rank(energies(matrix)) <= min(rows, columns) + 1e-9
     if rows > columns:
-        np.testing.assert_allclose(energies(matrix.split(7)), wanted, atol=1e-12 * wanted[-1])
+        np.testing.assert_allclose(energies(matrix.split(7)), expected, atol=1e-12 * expected[-1])
 
 
 def test_a_wide_matrix_is_as_exact_as_it_says():
     matrix = drawn(1500, 1100, heavy=True).float()
-    wanted = reference.energies(matrix.numpy())
-    assert np.abs(energies(matrix) - wanted).max() < 2e-6 * wanted[-1]
+    expected = reference.energies(matrix.numpy())
+    assert np.abs(energies(matrix) - expected).max() < 2e-6 * expected[-1]
 
 
 @settings(max_examples=15, deadline=None)
@@ -56,9 +56,9 @@ def test_a_wide_matrix_is_as_exact_as_it_says():
 def test_the_tail_is_the_slow_one(count, slope, seed):
     values = np.random.default_rng(seed).pareto(slope, count) + 0.3
     tail = power_law(values, draws=0)
-    wanted = reference.power_law(values)
+    expected = reference.power_law(values)
     np.testing.assert_allclose(
-        (tail.exponent, tail.least, tail.count, tail.distance), wanted, rtol=1e-9
+        (tail.exponent, tail.least, tail.count, tail.distance), expected, rtol=1e-9
     )
 
 
@@ -74,10 +74,10 @@ def test_alpha_is_that_of_weightwatcher():
         (1200, 1100, True),
     ]:
         matrix = drawn(long, short, heavy=heavy).float()
-        theirs = fits.WWFit(reference.energies(matrix.numpy()))
+        expected = fits.WWFit(reference.energies(matrix.numpy()))
         mine = power_law(energies(matrix), draws=0)
-        assert mine.exponent == pytest.approx(theirs.alpha, abs=1e-3)
-        assert mine.distance == pytest.approx(theirs.D, abs=1e-4)
+        assert mine.exponent == pytest.approx(expected.alpha, abs=1e-3)
+        assert mine.distance == pytest.approx(expected.D, abs=1e-4)
 
 
 def test_no_tail_where_there_are_no_values():
@@ -92,7 +92,8 @@ def test_intervals_of_exponents_cover_and_p_is_even():
     low = 0
     for seed in range(150):
         # from 1 on as x⁻³
-        values = np.r_[np.exp(-np.abs(draw.normal(size=200))), np.exp(draw.exponential(1 / 2, 200))]
+        bulk = np.exp(-np.abs(draw.normal(size=200)))
+        values = np.r_[bulk, np.exp(draw.exponential(1 / 2, 200))]
         tail = power_law(values, draws=60, seed=seed)
         covered += tail.interval[0] <= 3 <= tail.interval[1]
         low += tail.p < 0.1

@@ -52,15 +52,22 @@ def states(kind: str = "cone", seed: int = 0, dtype: torch.dtype = torch.float32
 def made(
     x: torch.Tensor, batches: list[list[int]], *, bounded: bool = True, turned: bool = False
 ) -> SiteStatistics:
-    found = SiteStatistics(WIDTH, intervals=True, lengths=4, bounded=bounded)
+    site_statistics = SiteStatistics(WIDTH, intervals=True, lengths=4, bounded=bounded)
     for batch in batches:
-        found.update(x[batch].mT.contiguous().mT if turned else x[batch], batch)
-    return found
+        site_statistics.update(x[batch].mT.contiguous().mT if turned else x[batch], batch)
+    return site_statistics
 
 
-def restored(found: SiteStatistics) -> SiteStatistics:
+def restored(site_statistics: SiteStatistics) -> SiteStatistics:
     return SiteStatistics.restore(
-        load(save({name: tensor.contiguous().clone() for name, tensor in found.state().items()}))
+        load(
+            save(
+                {
+                    name: tensor.contiguous().clone()
+                    for name, tensor in site_statistics.state().items()
+                }
+            )
+        )
     )
 
 
@@ -69,8 +76,8 @@ def batches(size: int = 4) -> list[list[int]]:
 
 
 def cells_of(statistics: SiteStatistics):
-    found = errors.Errors.of(statistics, CORE)
-    return site_cells("block.0", statistics, CORE, errors=found)[0], found.rounding
+    estimated = errors.Errors.of(statistics, CORE)
+    return site_cells("block.0", statistics, CORE, errors=estimated)[0], estimated.rounding
 
 
 def assert_allowed(cells, exact, share=1.0):
@@ -84,8 +91,8 @@ def assert_allowed(cells, exact, share=1.0):
             allowed = share * max(1e-6 * abs(exact[name]), 1e-3 * (high - low))
             assert abs(cells[name] - exact[name]) <= allowed, name
     for suffix in ("", "_without_first", "_without_sinks"):
-        squares, wanted = (np.square(row["singular_values" + suffix]) for row in (cells, exact))
-        assert np.linalg.norm(squares - wanted) <= share * 1e-6 * wanted.sum()
+        squares, expected = (np.square(row["singular_values" + suffix]) for row in (cells, exact))
+        assert np.linalg.norm(squares - expected) <= share * 1e-6 * expected.sum()
 
 
 @settings(max_examples=8)
@@ -110,45 +117,46 @@ def test_ordinary_states_are_far_within_what_is_allowed(kind):
 
 
 def test_where_the_mean_has_nearly_all_of_the_energy_float64_sums():
-    found = made(states("far"), batches())
-    assert found.tiles is None
-    found.merge(restored(made(states("cone"), batches())))
-    assert found.tiles.tiles > 0
+    site_statistics = made(states("far"), batches())
+    assert site_statistics.tiles is None
+    site_statistics.merge(restored(made(states("cone"), batches())))
+    assert site_statistics.tiles.tiles > 0
 
 
 @pytest.mark.parametrize("kind", ["cone", "round"])
 def test_parts_with_other_centres_make_the_whole(kind):
     x = states(kind)
-    every = batches()
-    parts = [made(x, every[k::3], turned=k == 1) for k in range(3)]
+    all_batches = batches()
+    parts = [made(x, all_batches[k::3], turned=k == 1) for k in range(3)]
     assert len({tuple(part.tiles.centre.tolist()) for part in parts}) == 3
     parts[2].merge(restored(parts[0]))
     parts[2].merge(restored(parts[1]))
     cells, rounding = cells_of(parts[2])
-    assert_allowed(cells, cells_of(made(x, every, bounded=False))[0], share=max(rounding, 1e-3))
+    assert_allowed(
+        cells, cells_of(made(x, all_batches, bounded=False))[0], share=max(rounding, 1e-3)
+    )
 
 
 @pytest.mark.parametrize("at", [1, 2, 5])
 def test_a_pass_goes_on_bit_for_bit(at):
     x = states()
-    every = batches()
-    other = restored(made(x, every[:at]))
-    for batch in every[at:]:
-        other.update(x[batch], batch)
-    whole = made(x, every)
-    assert cells_of(other) == cells_of(whole)
-    for name, tensor in whole.state().items():
-        assert torch.equal(tensor, other.state()[name]), name
+    all_batches = batches()
+    resumed = restored(made(x, all_batches[:at]))
+    for batch in all_batches[at:]:
+        resumed.update(x[batch], batch)
+    at_once = made(x, all_batches)
+    assert cells_of(resumed) == cells_of(at_once)
+    for name, tensor in at_once.state().items():
+        assert torch.equal(tensor, resumed.state()[name]), name
 
 
 def test_products_of_16_bits_about_the_origin_are_exact():
     x = states("round", dtype=torch.bfloat16)
-    found = made(x, batches())
-    assert not found.tiles.centre.any()
+    site_statistics = made(x, batches())
+    assert not site_statistics.tiles.centre.any()
     row = x[0, 5].float()
-    assert torch.equal(
-        (row[:, None] @ row[None]).double(), row[:, None].double() @ row[None].double()
-    )
+    exact = row[:, None].double() @ row[None].double()
+    assert torch.equal((row[:, None] @ row[None]).double(), exact)
 
 
 def test_coarser_products_than_float32_are_caught(monkeypatch):
@@ -176,9 +184,9 @@ def test_states_in_float64_and_narrow_sites_are_summed_in_float64(monkeypatch):
 def test_a_huge_vector_is_summed_in_float64_all_the_same():
     x = states().double()
     x[40, 3] *= 1e30
-    found = made(x.float(), batches())
-    assert found.tiles.tiles > EVERY
-    assert np.isfinite(found.all.gram.dense().numpy()).all()
+    site_statistics = made(x.float(), batches())
+    assert site_statistics.tiles.tiles > EVERY
+    assert np.isfinite(site_statistics.all.gram.dense().numpy()).all()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +211,7 @@ def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(
         monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
         for device, x in (("meta", Card.of(states)), ("cpu", states)):
             source.visit = lambda batch, names, take, x=x: [take(name, x + 0.0) for name in names]
-            found = Accumulation(
+            accumulation = Accumulation(
                 {"a": WIDTH, "b": WIDTH},
                 0,
                 intervals=True,
@@ -211,16 +219,21 @@ def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(
                 lengths={"b": 4},
                 device=device,
             )
-            accumulate(source, batches, found, after=lambda batch: counts.append(card.counts()))
-            passes[device] = (
-                [site.sums("all").sums for site in found.sites.values()],
-                found.sample.columns,
+            accumulate(
+                source, batches, accumulation, after=lambda batch: counts.append(card.counts())
             )
-    each = np.diff(counts[18:29], axis=0)  # between two doublings of the text
-    assert (np.median(each[:, 0]) / 2 - 1 <= most, each[:, 1].tolist()) == (True, [0] * 10)
-    (there, sample), (here, wanted) = passes.values()
-    torch.testing.assert_close([sums.held for sums in there], here, rtol=1e-5, atol=0.1)
-    assert all(torch.equal(sample[name], column) for name, column in wanted.items())
+            passes[device] = (
+                [site.sums("all").sums for site in accumulation.sites.values()],
+                accumulation.sample.columns,
+            )
+    per_batch = np.diff(counts[18:29], axis=0)  # between two doublings of the text
+    assert (np.median(per_batch[:, 0]) / 2 - 1 <= most, per_batch[:, 1].tolist()) == (
+        True,
+        [0] * 10,
+    )
+    (device_sums, sample), (host_sums, host_sample) = passes.values()
+    torch.testing.assert_close([sums.held for sums in device_sums], host_sums, rtol=1e-5, atol=0.1)
+    assert all(torch.equal(sample[name], column) for name, column in host_sample.items())
 
 
 OPTIONS = {"max_tokens": 4096, "context": 64, "sites": "block.0,block.3,final_norm"}
@@ -233,8 +246,8 @@ def exact():
 
 def test_bounded_is_within_what_the_protocol_says(exact):
     result = headscan.scan("gpt-vanilla", "stories", **OPTIONS)
-    for row, wanted in zip(result.sites, exact.sites, strict=True):
-        assert_allowed(row, wanted)
+    for row, exact_row in zip(result.sites, exact.sites, strict=True):
+        assert_allowed(row, exact_row)
     assert "Second moments of 3 of 3 sites from float32 products" in " ".join(result.protocol.notes)
     assert "Sums in float64." in exact.protocol.notes
     assert result.sites[0]["effective_rank"] != exact.sites[0]["effective_rank"]

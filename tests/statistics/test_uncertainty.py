@@ -50,7 +50,7 @@ def test_too_few_blocks_have_no_interval():
     assert blocked(np.zeros((20, 3)), 5, average_cosine) is None
     assert jackknife(None, [1.0, 2.0, 3.0], [1, 1, 1]) is None
     assert jackknife(1.0, [1.0, None, 3.0], [1, 1, 1]) is None
-    assert clustered(lambda taken: 0.5, 2) is None
+    assert clustered(lambda items: 0.5, 2) is None
 
 
 def test_it_is_cut_to_the_measures_range():
@@ -70,9 +70,9 @@ def test_blocks_of_a_text_of_long_memory_are_covered():
     for _ in range(300):
         slow = np.repeat(generator.standard_normal(16), 4)
         x = slow + 0.3 * generator.standard_normal(64)
-        rest = (x.sum() - x) / 63
+        left_out_means = (x.sum() - x) / 63
         for running in (True, False):
-            low, high = jackknife(x.mean(), rest.tolist(), np.ones(64), running=running)
+            low, high = jackknife(x.mean(), left_out_means.tolist(), np.ones(64), running=running)
             hits += running and low <= 0 <= high
             naive += (not running) and low <= 0 <= high
     assert hits / 300 >= 0.93
@@ -86,7 +86,7 @@ def test_items_of_one_group_err_together():
     naive = 0
     for _ in range(300):
         x = np.repeat(generator.standard_normal(10), 3)
-        mean = lambda taken, x=x: float(x[taken].mean())  # noqa: E731
+        mean = lambda items, x=x: float(x[items].mean())  # noqa: E731
         low, high = clustered(mean, 30, groups=np.arange(30) // 3)
         hits += low <= 0 <= high
         low, high = clustered(mean, 30)
@@ -101,7 +101,7 @@ def test_the_order_of_items_says_nothing():
     hits = 0
     for _ in range(200):
         x = np.sort((generator.random(640) < 0.6).astype(float))
-        low, high = clustered(lambda taken, x=x: float(x[taken].mean()), 640, bounds=(0, 1))
+        low, high = clustered(lambda items, x=x: float(x[items].mean()), 640, bounds=(0, 1))
         hits += low <= 0.6 <= high
     assert 0.9 <= hits / 200 <= 0.99
 

@@ -67,15 +67,15 @@ def _sentencepiece(family: str) -> PreTrainedTokenizerFast:
     )
     special = [*SPECIAL, *(f"<0x{b:02X}>" for b in range(256))]
     # training counts words, so it needs them; the tokenizer that is tested has none
-    words = Tokenizer(models.BPE())
-    words.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     letters = sorted(set("".join(SENTENCES)) - set("😀👩👧你好，世界"))
-    words.train_from_iterator(
+    tokenizer.train_from_iterator(
         SENTENCES,
         trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=letters),
     )
     state = json.loads(backend.to_str())
-    learnt = json.loads(words.to_str())
+    learnt = json.loads(tokenizer.to_str())
     missing = set("😀👩👧你好，世界")
     keep = [t for t in learnt["model"]["vocab"] if not missing & set(t)]
     state["model"]["vocab"] = {token: i for i, token in enumerate(keep)}

@@ -12,13 +12,13 @@ def rows(start: int, stop: int) -> list[Window]:
 
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(1, 6))
 def test_shards_partition_the_same_batches(count, size, processes):
-    whole = list(batches(rows(0, count), size))
-    assert [i for batch in whole for i in batch.indices] == list(range(count))
-    assert all(len(batch.indices) == size for batch in whole[:-1])
-    assert [batch.number for batch in whole] == list(range(len(whole)))
+    all_batches = list(batches(rows(0, count), size))
+    assert [i for batch in all_batches for i in batch.indices] == list(range(count))
+    assert all(len(batch.indices) == size for batch in all_batches[:-1])
+    assert [batch.number for batch in all_batches] == list(range(len(all_batches)))
     for process in range(processes):
         mine = list(batches(rows(0, count), size, process=process, processes=processes))
-        for got, expected in zip(mine, whole[process::processes], strict=True):
+        for got, expected in zip(mine, all_batches[process::processes], strict=True):
             assert got.number == expected.number
             assert got.number % processes == process
             np.testing.assert_array_equal(got.ids, expected.ids)

@@ -27,10 +27,10 @@ def test_counts_are_those_of_a_dictionary(texts, order):
         with pytest.raises(BadInput):
             count(arrays(texts), 5, Counting(order=order))
         return
-    found = count(arrays(texts), 5, Counting(order=order))
-    assert as_dictionary(found) == expected
-    assert found.contexts.tolist() == sorted(found.contexts.tolist())
-    assert found.occurrences.sum() == sum(expected.values())
+    counts = count(arrays(texts), 5, Counting(order=order))
+    assert as_dictionary(counts) == expected
+    assert counts.contexts.tolist() == sorted(counts.contexts.tolist())
+    assert counts.occurrences.sum() == sum(expected.values())
 
 
 @pytest.mark.parametrize("vocabulary", [1, 7, 1 << 16, (1 << 31) - 1])
@@ -40,9 +40,9 @@ def test_words_of_any_length_are_exact(tmp_path, monkeypatch, order, vocabulary)
     rng = np.random.default_rng(0)
     lengths = (4000, 1, 3, order, order + 1, 2000, 0, 33)
     texts = [rng.integers(max(0, vocabulary - 7), vocabulary, size=n) for n in lengths]
-    found = count(texts, vocabulary, Counting(order=order, memory="1KiB"), work=tmp_path)
-    assert as_dictionary(found) == dictionary(texts, order)
-    assert found.contexts.tolist() == sorted(found.contexts.tolist())
+    counts = count(texts, vocabulary, Counting(order=order, memory="1KiB"), work=tmp_path)
+    assert as_dictionary(counts) == dictionary(texts, order)
+    assert counts.contexts.tolist() == sorted(counts.contexts.tolist())
     assert not list(tmp_path.iterdir())
 
 
@@ -59,23 +59,27 @@ def test_a_count_beyond_its_memory_is_exact(tmp_path, monkeypatch):
 
 
 def test_what_is_saved_is_what_was_counted(tmp_path):
-    found = count(arrays([[0, 1, 2, 0, 1, 0]]), 3, Counting(order=2))
-    found.save(tmp_path / "kept")
+    counts = count(arrays([[0, 1, 2, 0, 1, 0]]), 3, Counting(order=2))
+    counts.save(tmp_path / "kept")
     table = pq.read_table(tmp_path / "kept/contexts.parquet")
     stored = load_file(tmp_path / "kept/counts.safetensors")
     assert table.column_names == ["token_0", "token_1", "occurrences"]
-    assert np.array_equal(np.stack([table["token_0"], table["token_1"]], 1), found.contexts)
-    assert table["occurrences"].to_pylist() == found.occurrences.tolist()
+    assert np.array_equal(np.stack([table["token_0"], table["token_1"]], 1), counts.contexts)
+    assert table["occurrences"].to_pylist() == counts.occurrences.tolist()
     for name in ("indptr", "indices", "counts"):
-        assert np.array_equal(stored[name], getattr(found, name))
+        assert np.array_equal(stored[name], getattr(counts, name))
 
 
 def test_rare_contexts_are_left_out():
     texts = arrays([[0, 1, 0, 1, 0, 2, 1]])
-    found = count(texts, 3, Counting(order=1, min_count=2))
-    kept = {(c, z): n for (c, z), n in dictionary(texts, 1).items() if c in {(0,), (1,)}}
-    assert as_dictionary(found) == kept
-    assert found.rows(np.array([[0], [2], [1]])).tolist() == [0, -1, 1]
+    counts = count(texts, 3, Counting(order=1, min_count=2))
+    expected = {
+        (context, token): number
+        for (context, token), number in dictionary(texts, 1).items()
+        if context in {(0,), (1,)}
+    }
+    assert as_dictionary(counts) == expected
+    assert counts.rows(np.array([[0], [2], [1]])).tolist() == [0, -1, 1]
     with pytest.raises(BadInput, match="at least 9 times"):
         count(texts, 3, Counting(order=1, min_count=9))
 
@@ -104,11 +108,11 @@ class Letters:
 def test_counting_a_text_keeps_documents_apart(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("abc\nabd\nxa\n")
-    found = count_tokens(
+    counts = count_tokens(
         store_text(path, Letters(), Reading(documents="lines"))[0], Counting(order=2)
     )
-    assert as_dictionary(found) == dictionary([[0, 1, 2], [0, 1, 3], [23, 0]], 2)
-    assert found.documents == 3
+    assert as_dictionary(counts) == dictionary([[0, 1, 2], [0, 1, 3], [23, 0]], 2)
+    assert counts.documents == 3
     limited = count_tokens(
         store_text(path, Letters(), Reading(documents="lines", max_tokens=4))[0], Counting(order=1)
     )

@@ -95,16 +95,18 @@ def test_a_byte_order_mark_is_dropped_at_the_beginning_only(tmp_path):
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
 def test_corrupt_packing(tmp_path, packing):
     path = write(tmp_path / f"a.txt{packing}", "".join(STORIES).encode())
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-5])
+    content = path.read_bytes()
+    path.write_bytes(content[:-5])
     with pytest.raises(BadInput, match="not a whole"):
         texts(path)
-    path.write_bytes(b"no such thing" + whole)
+    path.write_bytes(b"no such thing" + content)
     with pytest.raises(BadInput, match="not a whole"):
         texts(path)
-    middle = len(whole) // 2
+    middle = len(content) // 2
     path.write_bytes(
-        whole[:middle] + bytes(b ^ 0xFF for b in whole[middle : middle + 9]) + whole[middle + 9 :]
+        content[:middle]
+        + bytes(b ^ 0xFF for b in content[middle : middle + 9])
+        + content[middle + 9 :]
     )
     with pytest.raises(BadInput, match="not a whole"):
         texts(path)
@@ -200,10 +202,10 @@ def test_bad_files(tmp_path, name, data, sentence):
 
 
 def test_a_truncated_parquet_is_bad_input(tmp_path):
-    whole = parquet(["hen " * 1000] * 50)
-    for cut in (0, 3, 100, len(whole) - 3):
+    content = parquet(["hen " * 1000] * 50)
+    for cut in (0, 3, 100, len(content) - 3):
         with pytest.raises(BadInput, match="cannot be read as Parquet"):
-            texts(write(tmp_path / "a.parquet", whole[:cut]))
+            texts(write(tmp_path / "a.parquet", content[:cut]))
 
 
 def test_parquet_without_the_field_lists_those_there_are(tmp_path):
@@ -265,10 +267,10 @@ class TestDatasets:
     def test_a_stream_of_rows(self, monkeypatch):
         import datasets
 
-        asked = []
+        requests = []
 
         def load_dataset(name, config, *, split, streaming):
-            asked.append((name, config, split, streaming))
+            requests.append((name, config, split, streaming))
             return datasets.Dataset.from_dict(
                 {"text": ["a", "b"], "n": [1, 2]}
             ).to_iterable_dataset()
@@ -277,7 +279,7 @@ class TestDatasets:
         assert texts("owner/name") == ["a", "b"]
         assert texts("name:test") == ["a", "b"]
         assert texts("name:small:test") == ["a", "b"]
-        assert asked == [
+        assert requests == [
             ("owner/name", None, "train", True),
             ("name", None, "test", True),
             ("name", "small", "test", True),

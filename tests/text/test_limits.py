@@ -93,11 +93,11 @@ def test_rows_of_parquet(tmp_path):
     """
     long = "".join(map(str, range(200_000)))
     arrow.parquet.write_table(arrow.table({"text": [long] * 100}), tmp_path / "a.parquet")
-    before = arrow.total_allocated_bytes()
+    bytes_before = arrow.total_allocated_bytes()
     count = 0
     for document in documents(tmp_path / "a.parquet"):
         count += document.text() == long
-        assert arrow.total_allocated_bytes() - before < 64e6
+        assert arrow.total_allocated_bytes() - bytes_before < 64e6
     assert count == 100
     arrow.parquet.write_table(
         arrow.table({"text": ["a", "x" * (LONGEST + 1)]}), tmp_path / "b.parquet", compression=None

@@ -10,8 +10,8 @@ def test_the_shipped_synonyms_are_pairs_of_different_words():
     pairs = synonyms()
     assert len(pairs) > 100
     assert all(
-        one != other and one.strip() and other.strip()
-        for one, other in zip(pairs.one, pairs.other, strict=True)
+        word != synonym and word.strip() and synonym.strip()
+        for word, synonym in zip(pairs.one, pairs.other, strict=True)
     )
     assert len(set(zip(pairs.one, pairs.other, strict=True))) == len(pairs)
 
@@ -38,9 +38,9 @@ def test_parallel_sentences_are_english_with_every_other(tmp_path):
     file.write_text(
         json.dumps([{"id": k, "de": f"d{k}", "en": f"e{k}", "fr": f"f{k}"} for k in range(3)])
     )
-    found = read_pairs(file)
-    assert [pairs.name for pairs in found] == ["pud en-de", "pud en-fr"]
-    assert (found[0].one, found[0].other) == (["e0", "e1", "e2"], ["d0", "d1", "d2"])
+    pairs_found = read_pairs(file)
+    assert [pairs.name for pairs in pairs_found] == ["pud en-de", "pud en-fr"]
+    assert (pairs_found[0].one, pairs_found[0].other) == (["e0", "e1", "e2"], ["d0", "d1", "d2"])
 
 
 @pytest.mark.parametrize(

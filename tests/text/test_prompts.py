@@ -13,7 +13,7 @@ IDS = [104, 105]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "prompt_form",
     [
         "hi",
         IDS,
@@ -29,18 +29,18 @@ IDS = [104, 105]
     ],
     ids=repr,
 )
-def test_every_form_gives_the_same_ids(given):
-    [prompt] = read_prompts(given, ByteTokenizer(), LIMITS, special=False)
+def test_every_form_gives_the_same_ids(prompt_form):
+    [prompt] = read_prompts(prompt_form, ByteTokenizer(), LIMITS, special=False)
     assert prompt.ids == tuple(IDS)
     assert prompt.tokens == ("h", "i")
     assert read_prompts(prompt, ByteTokenizer(), LIMITS) == [prompt]
 
 
 def test_several_of_different_kinds():
-    found = read_prompts(
+    prompts = read_prompts(
         ["hi", IDS, torch.tensor([1, 2, 3])], ByteTokenizer(), LIMITS, special=False
     )
-    assert [prompt.ids for prompt in found] == [(104, 105), (104, 105), (1, 2, 3)]
+    assert [prompt.ids for prompt in prompts] == [(104, 105), (104, 105), (1, 2, 3)]
     with pytest.raises(BadInput, match="One prompt"):
         read_prompt(["a", "b"], ByteTokenizer(), LIMITS)
 
@@ -53,7 +53,7 @@ def test_ids_need_no_tokenizer():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("bad_prompt", "says"),
     [
         ("", "empty"),
         ([], "empty"),
@@ -74,6 +74,6 @@ def test_ids_need_no_tokenizer():
         ([1, None], "whole"),
     ],
 )
-def test_bad_prompts_are_told_in_a_sentence(given, says):
+def test_bad_prompts_are_told_in_a_sentence(bad_prompt, says):
     with pytest.raises(BadInput, match=says):
-        read_prompts(given, ByteTokenizer(), LIMITS, special=False)
+        read_prompts(bad_prompt, ByteTokenizer(), LIMITS, special=False)

@@ -62,18 +62,18 @@ def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
     reached = len(stream) // context > count or (limit is not None and count == limit // context)
     assert record.dropped == (0 if reached else len(stream) % context)
     if not reached:
-        kept = [text for text in texts if text]
-        assert record.documents == len(kept)
-        assert record.characters == sum(map(len, kept))
+        nonempty = [text for text in texts if text]
+        assert record.documents == len(nonempty)
+        assert record.characters == sum(map(len, nonempty))
         assert (
             record.sha256
-            == hashlib.sha256(b"\xff".join(text.encode() for text in kept)).hexdigest()
+            == hashlib.sha256(b"\xff".join(text.encode() for text in nonempty)).hexdigest()
         )
     # the same again, and the same account wherever it starts
     assert [w.ids.tolist() for w in windows] == [w.ids.tolist() for w in got]
-    whole = Windows(texts, Bytes(), context, max_tokens=limit)
-    list(whole)
-    assert whole.record() == record
+    full = Windows(texts, Bytes(), context, max_tokens=limit)
+    list(full)
+    assert full.record() == record
 
 
 @settings(max_examples=30)
@@ -89,9 +89,9 @@ def test_windows_of_a_fast_tokenizer_resume_exactly(texts, context, start):
         with pytest.raises(BadInput):
             list(windows)
     else:
-        whole = stream[: len(stream) // context * context]
-        assert [i for window in windows for i in window.ids] == whole[start * context :]
-        assert windows.record().unknown == whole.count(tokenizer.unk_token_id)
+        full = stream[: len(stream) // context * context]
+        assert [i for window in windows for i in window.ids] == full[start * context :]
+        assert windows.record().unknown == full.count(tokenizer.unk_token_id)
 
 
 def test_a_tokenizer_without_end_of_text_joins_with_nothing_and_white_space_joins_nothing():
@@ -200,24 +200,24 @@ def test_standard_input_is_read_once(monkeypatch):
 @given(texts=DOCUMENTS, context=st.integers(1, 10), at=st.integers(0, 8), change=st.integers(0, 60))
 def test_a_resumed_reading_finds_the_same_text_or_refuses(texts, context, at, change):
     windows = Windows(texts, Bytes(), context)
-    seen = []
+    read_ids = []
     try:
         for window in windows:
-            seen.append(window.ids.tolist())
-            if len(seen) == at:
+            read_ids.append(window.ids.tolist())
+            if len(read_ids) == at:
                 break
     except BadInput:
         return
     mark = windows.mark()
-    again = Windows(texts, Bytes(), context, start=len(seen), expected=mark)
+    again = Windows(texts, Bytes(), context, start=len(read_ids), expected=mark)
     assert [w.ids.tolist() for w in again] == [
         w.ids.tolist() for w in Windows(texts, Bytes(), context)
-    ][len(seen) :]
+    ][len(read_ids) :]
     read = "\xff".join(text for text in texts if text)[: mark.characters + mark.documents - 1]
     if change < len(read) and read[change] not in "\xff":
-        other = read[:change] + ("a" if read[change] != "a" else "b") + read[change + 1 :]
+        altered = read[:change] + ("a" if read[change] != "a" else "b") + read[change + 1 :]
         with pytest.raises(BadInput, match="has changed since the run"):
-            list(Windows(other.split("\xff"), Bytes(), context, expected=mark))
+            list(Windows(altered.split("\xff"), Bytes(), context, expected=mark))
     if len(read) > 1:
         with pytest.raises(
             BadInput, match=r"has changed|less than one window|is empty|white space"
@@ -232,7 +232,7 @@ def test_a_reading_that_is_interrupted_within_a_piece_stands_before_it():
 
     read = TextIdentity("hens")
     read.add(" ", begins=True)
-    before = read.mark()
+    mark_before = read.mark()
     with pytest.raises(KeyboardInterrupt):
         read.add(Interrupted(" and another one"), begins=True)
-    assert read.mark() == before
+    assert read.mark() == mark_before

@@ -66,12 +66,12 @@ MAKERS = {
 }
 
 
-def made(kind="gpt2"):
+def model_of(kind="gpt2"):
     torch.manual_seed(0)
     return MAKERS[kind]().train()
 
 
-def taken(model, families, batches, rate=1e-3, run=None):
+def readings_of(model, families, batches, rate=1e-3, run=None):
     """The readings of a few steps by family, and the weights after them."""
     # first: it wants the shards of a model under fully_shard
     optimiser = torch.optim.SGD(model.parameters(), lr=rate)
@@ -84,27 +84,26 @@ def taken(model, families, batches, rate=1e-3, run=None):
         optimiser.step()
         optimiser.zero_grad()
         reader.after(step)
-    return {one.family: one.values for one in reader.harvest()}
+    return {reading.family: reading.values for reading in reader.harvest()}
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_attention_logits_are_those_of_the_model(kind):
     """Against attention weights that the model itself returns when it runs eagerly."""
-    model = made(kind)
-    values = taken(model, "qk_logit_max,sinks", [ROWS[:3]], rate=0.0)
+    model = model_of(kind)
+    values = readings_of(model, "qk_logit_max,sinks", [ROWS[:3]], rate=0.0)
     model.set_attn_implementation("eager")
     with torch.no_grad():
         weights = model.eval()(input_ids=ROWS[:1], output_attentions=True).attentions
-    for block, each in enumerate(weights):
-        rows = each[0].double().numpy()  # [H, T, T]
-        entropy = -np.where(rows > 0, rows * np.log(np.maximum(rows, 1e-30)), 0).sum(-1)[
-            :, 1:
-        ] / np.log(np.arange(2, 9))
+    for block, pattern in enumerate(weights):
+        rows = pattern[0].double().numpy()  # [H, T, T]
+        terms = np.where(rows > 0, rows * np.log(np.maximum(rows, 1e-30)), 0)
+        entropy = -terms.sum(-1)[:, 1:] / np.log(np.arange(2, 9))
         assert values["qk_logit_max"][f"block.{block}/entropy"] == pytest.approx(
             entropy.mean(1).min(), abs=1e-5
         )
         # that half of the queries see
-        received = [rows[:, place:, place].mean() for place in range(5)]
+        received = [rows[:, position:, position].mean() for position in range(5)]
         assert values["sinks"][f"block.{block}/attention"] == pytest.approx(max(received), abs=1e-5)
         assert values["sinks"][f"block.{block}/position"] == int(np.argmax(received))
 
@@ -137,15 +136,15 @@ def test_a_block_of_scores_by_hand():
 
 
 def test_an_outlier_is_seen_where_it_is_born():
-    model = made()
+    model = model_of()
     with torch.no_grad():
         model.transformer.h[1].mlp.c_proj.bias[3] = 500.0
-    values = taken(model, "branch_ratio", [ROWS[:3]], rate=0.0)["branch_ratio"]
+    values = readings_of(model, "branch_ratio", [ROWS[:3]], rate=0.0)["branch_ratio"]
     assert values["block.1/mlp_max"] == pytest.approx(500, rel=0.01) == values["block.1/output_max"]
     assert (
         max(
-            values[f"block.{k}/{place}_max"]
-            for k, place in ((0, "output"), (1, "attention"), (1, "middle"))
+            values[f"block.{k}/{part}_max"]
+            for k, part in ((0, "output"), (1, "attention"), (1, "middle"))
         )
         < 5
     )
@@ -153,15 +152,15 @@ def test_an_outlier_is_seen_where_it_is_born():
         500 / torch.finfo(torch.float32).max, rel=0.01
     )
     with torch.no_grad():
-        found = Lens(model.eval()).run(ROWS[:3], sites="block.0,block.1.mlp,block.1.attention")
-    ratio = (found["block.1.mlp"].norm(dim=-1) / found["block.0"].norm(dim=-1)).mean()
+        states = Lens(model.eval()).run(ROWS[:3], sites="block.0,block.1.mlp,block.1.attention")
+    ratio = (states["block.1.mlp"].norm(dim=-1) / states["block.0"].norm(dim=-1)).mean()
     assert values["block.1/mlp_ratio"] == pytest.approx(float(ratio), rel=1e-4)
-    places = {name.partition("/")[2] for name in values if name.startswith("block.0/")}
+    parts = {name.partition("/")[2] for name in values if name.startswith("block.0/")}
     assert {
-        f"{place}_{what}"
-        for place in ("input", "attention", "middle", "mlp", "output")
-        for what in ("p99", "max")
-    } < places
+        f"{part}_{statistic}"
+        for part in ("input", "attention", "middle", "mlp", "output")
+        for statistic in ("p99", "max")
+    } < parts
 
 
 @pytest.mark.parametrize("shape", [(40, 24), (24, 40), (3, 20, 30), (40, 24, 1)])
@@ -171,28 +170,30 @@ def test_spectra_are_those_of_a_whole_decomposition(shape):
     matrix = draw.standard_normal(plain) * np.geomspace(1, 0.05, plain[-1])
     store = Store()
     leave_spectrum(store, "w", torch.from_numpy(matrix.reshape(shape)))
-    found = spectra_of({name: value.double().numpy() for name, value in store.sums.items()})
+    actual = spectra_of({name: value.double().numpy() for name, value in store.sums.items()})
     rows = matrix.reshape(-1, plain[-1])
     energies = np.linalg.svd(rows, compute_uv=False) ** 2
     leading = -(-min(rows.shape) // 4)
-    assert found["w/stable_rank"] == pytest.approx(energies.sum() / energies[0], rel=1e-3)
-    assert found["w/tail"] == pytest.approx(
+    assert actual["w/stable_rank"] == pytest.approx(energies.sum() / energies[0], rel=1e-3)
+    assert actual["w/tail"] == pytest.approx(
         1 - energies[:leading].sum() / energies.sum(), abs=0.005
     )
     norms = np.linalg.norm(rows, axis=1)
-    assert found["w/row_spread"] == pytest.approx(
+    assert actual["w/row_spread"] == pytest.approx(
         norms.max() / np.sort(norms)[(len(norms) - 1) // 2], rel=1e-4
     )
 
 
 def test_updates_and_gradients_are_told_by_layer():
-    model = made()
+    model = model_of()
     for weight in model.transformer.h[0].parameters():
         weight.requires_grad_(False)
-    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    values = taken(model, "update_stable_rank,gradient_share", [ROWS[:4]], rate=0.5)
+    weights_before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    values = readings_of(model, "update_stable_rank,gradient_share", [ROWS[:4]], rate=0.5)
     name = "transformer.h.1.mlp.c_fc.weight"
-    moved = (dict(model.named_parameters())[name] - before[name]).norm() / before[name].norm()
+    moved = (dict(model.named_parameters())[name] - weights_before[name]).norm() / weights_before[
+        name
+    ].norm()
     assert values["update_stable_rank"][f"{name}/relative"] == pytest.approx(
         float(moved.detach()), rel=1e-4
     )
@@ -204,25 +205,25 @@ def test_updates_and_gradients_are_told_by_layer():
 
 @pytest.mark.parametrize("kind", ["mixtral", "qwen2-moe"])
 def test_experts_are_counted(kind):
-    model = made(kind)
-    chosen = []
+    model = model_of(kind)
+    outputs = []
     router = next(
         part for name, part in model.named_modules() if name.endswith("layers.1.mlp.gate")
     )
-    router.register_forward_hook(lambda module, given, answer: chosen.append(answer))
-    values = taken(model, "expert_load", [[ROWS[:4], ROWS[4:8]]])["expert_load"]
-    load = np.bincount(
-        torch.cat([one[2] for one in chosen[-2:]]).flatten().numpy(), minlength=4
-    ) / (8 * 8 * 2)
+    router.register_forward_hook(lambda module, inputs, answer: outputs.append(answer))
+    values = readings_of(model, "expert_load", [[ROWS[:4], ROWS[4:8]]])["expert_load"]
+    experts = torch.cat([output[2] for output in outputs[-2:]]).flatten().numpy()
+    load = np.bincount(experts, minlength=4) / (8 * 8 * 2)
     assert values["block.1/least"] == pytest.approx(4 * load.min(), abs=1e-5)
     assert values["block.1/most"] == pytest.approx(4 * load.max(), abs=1e-5)
-    chance = torch.cat([one[0].detach() for one in chosen[-2:]]).float().softmax(-1).mean(0)
+    logits = torch.cat([output[0].detach() for output in outputs[-2:]])
+    chance = logits.float().softmax(-1).mean(0)
     assert values["block.1/dead"] == ((load == 0) & (chance.numpy() < 0.1 / 4)).mean()
     assert 0 < values["block.1/mass"] <= 1 >= values["block.1/entropy"] > 0.5
 
 
-@pytest.mark.parametrize("given", ["logits", "probabilities"])
-def test_an_expert_is_dead_that_has_no_token_and_hardly_a_chance(given):
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_an_expert_is_dead_that_has_no_token_and_hardly_a_chance(kind):
     shares = torch.tensor([[0.5, 0.3, 0.195, 0.005]]).repeat(6, 1)
     family = ExpertLoad()
     store = Store()
@@ -230,22 +231,22 @@ def test_an_expert_is_dead_that_has_no_token_and_hardly_a_chance(given):
         store,
         "block.0",
         (
-            shares.log() + 3 if given == "logits" else shares,
+            shares.log() + 3 if kind == "logits" else shares,
             shares[:, :2],
             torch.tensor([[0, 1]] * 6),
         ),
     )
-    found = family.finish(
+    actual = family.finish(
         {name: value.double().numpy() for name, value in store.sums.items()}, None
     )
-    assert (found["block.0/least"], found["block.0/dead"]) == (0, 0.25)
-    assert found["block.0/entropy"] == pytest.approx(
+    assert (actual["block.0/least"], actual["block.0/dead"]) == (0, 0.25)
+    assert actual["block.0/entropy"] == pytest.approx(
         -float(torch.special.xlogy(shares[0], shares[0]).sum()) / np.log(4)
     )
 
 
 def test_windows_that_come_back_are_counted():
-    model = made()
+    model = model_of()
     batches = [ROWS[4 * k : 4 * k + 4] for k in range(9)] + [ROWS[:4], ROWS[2:6]]
     reader = Readings(Lens(model), "repeated:every=11")
     for step, rows in enumerate(batches, 1):
@@ -270,14 +271,14 @@ def test_windows_that_come_back_are_counted():
 
 
 def test_tokens_unlike_those_before_are_named_whatever_the_loss():
-    model = made()
-    usual, other = (
+    model = model_of()
+    usual, unusual = (
         torch.from_numpy(np.random.default_rng(0).integers(*ends, (30, 4, 8)))
         for ends in ((0, 10), (20, 50))
     )
     watch = Watch(model, None, families="repeated:every=2")
     optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
-    for step, rows in enumerate([*usual[:20], *other[:6]], 1):
+    for step, rows in enumerate([*usual[:20], *unusual[:6]], 1):
         with watch.step(step, optimiser):
             model(input_ids=rows)
             optimiser.step()
@@ -310,7 +311,9 @@ class Waits(TorchDispatchMode):
         name = operation.name().partition("::")[2].partition(".")[0]
         self.seen += (
             [name]
-            if any(name == one or name.startswith((f"{one}_", f"linalg_{one}")) for one in SYNCS)
+            if any(
+                name == sync or name.startswith((f"{sync}_", f"linalg_{sync}")) for sync in SYNCS
+            )
             else []
         )
         return operation(*args, **(kwargs or {}))
@@ -321,7 +324,7 @@ def test_no_hook_waits_for_the_device(kind):
     """All families at once in the step, to the moment at which their tensors are on their way: no
     operation that waits.
     """
-    model = made(kind)
+    model = model_of(kind)
     reader = Readings(Lens(model))
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -349,7 +352,7 @@ def test_no_hook_waits_for_the_device(kind):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_no_hook_waits_for_a_card():
-    model = made("llama").cuda()
+    model = model_of("llama").cuda()
     reader = Readings(Lens(model))
     rows = ROWS[:4].cuda()
     torch.cuda.set_sync_debug_mode("error")
@@ -364,17 +367,19 @@ def test_no_hook_waits_for_a_card():
 
 
 def test_training_is_what_it_was_and_nothing_is_left_behind():
-    """Same weights bit for bit with and without families; no hook and no attention function stays."""
+    """Same weights bit for bit with and without families; no hook and no attention
+    function stays.
+    """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     function = ALL_ATTENTION_FUNCTIONS["sdpa"]
-    plain = made()
-    watched = made()
+    plain = model_of()
+    watched = model_of()
     batches = [ROWS[4 * k : 4 * k + 4] for k in range(3)]
     torch.manual_seed(7)
-    taken(plain, "", batches, rate=0.1)
+    readings_of(plain, "", batches, rate=0.1)
     torch.manual_seed(7)
-    reading = taken(watched, "*", batches, rate=0.1)
+    reading = readings_of(watched, "*", batches, rate=0.1)
     assert len(reading) == len(FAMILIES) - 1
     assert all(
         torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True)
@@ -385,34 +390,42 @@ def test_training_is_what_it_was_and_nothing_is_left_behind():
 
 def test_micro_batches_add_up():
     """A batch in one piece and in two: the same means, and the larger maximum."""
-    one, two = (made() for _ in range(2))
-    whole = taken(one, "branch_ratio,gradient_share,update_stable_rank", [ROWS[:8]], rate=0.1)
-    parts = taken(
+    first, two = (model_of() for _ in range(2))
+    at_once = readings_of(
+        first, "branch_ratio,gradient_share,update_stable_rank", [ROWS[:8]], rate=0.1
+    )
+    parts = readings_of(
         two, "branch_ratio,gradient_share,update_stable_rank", [[ROWS[:4], ROWS[4:8]]], rate=0.05
     )
     relative = ("update_stable_rank", "transformer.h.0.mlp.c_fc.weight/relative")
-    ratio, largest = (("branch_ratio", f"block.1/mlp_{what}") for what in ("ratio", "max"))
+    ratio, largest = (
+        ("branch_ratio", f"block.1/mlp_{statistic}") for statistic in ("ratio", "max")
+    )
     for family, where in (ratio, largest, relative, ("gradient_share", "block.0/share")):
-        assert parts[family][where] == pytest.approx(whole[family][where], rel=1e-4)
+        assert parts[family][where] == pytest.approx(at_once[family][where], rel=1e-4)
 
 
 def test_compiled_models_are_read_on_the_steps_of_the_clock():
-    model = made().eval()
-    plain = taken(made().eval(), "qk_logit_max,branch_ratio,sinks", [ROWS[:4]] * 2, rate=0.0)
+    model = model_of().eval()
+    plain = readings_of(
+        model_of().eval(), "qk_logit_max,branch_ratio,sinks", [ROWS[:4]] * 2, rate=0.0
+    )
     compiled = torch.compile(model, backend="eager")
     with contextlib.suppress(RuntimeError):
         compiled(input_ids=ROWS[:4], labels=ROWS[:4]).loss.backward()
     model.zero_grad()
-    found = taken(model, "qk_logit_max,branch_ratio,sinks", [ROWS[:4]] * 2, rate=0.0, run=compiled)
-    assert found["branch_ratio"] == pytest.approx(plain["branch_ratio"], rel=1e-4)
-    assert found["qk_logit_max"] == pytest.approx(plain["qk_logit_max"], rel=1e-4)
+    actual = readings_of(
+        model, "qk_logit_max,branch_ratio,sinks", [ROWS[:4]] * 2, rate=0.0, run=compiled
+    )
+    assert actual["branch_ratio"] == pytest.approx(plain["branch_ratio"], rel=1e-4)
+    assert actual["qk_logit_max"] == pytest.approx(plain["qk_logit_max"], rel=1e-4)
 
 
 def _work(folder, sharded, rank):
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    model = made().eval()
+    model = model_of().eval()
     if sharded:
         mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
         for block in model.transformer.h:
@@ -420,8 +433,8 @@ def _work(folder, sharded, rank):
         run = fully_shard(model, mesh=mesh)
     else:
         run = DistributedDataParallel(model)
-    found = taken(model, "*", [ROWS[4 * rank : 4 * rank + 4]], rate=0.1, run=run)
-    (folder / f"{rank}.json").write_text(json.dumps(found))
+    readings = readings_of(model, "*", [ROWS[4 * rank : 4 * rank + 4]], rate=0.1, run=run)
+    (folder / f"{rank}.json").write_text(json.dumps(readings))
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fully_shard"])
@@ -431,12 +444,16 @@ def test_two_processes_read_what_one_does(tmp_path, sharded):
     """
     grouped(partial(_work, tmp_path, sharded), 2, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    whole = taken(made().eval(), "*", [ROWS[:8]], rate=0.1)
-    assert set(first) == set(whole)
-    for family in set(whole) - {"repeated", "qk_logit_max", "sinks"}:  # of the first window of each
+    single = readings_of(model_of().eval(), "*", [ROWS[:8]], rate=0.1)
+    assert set(first) == set(single)
+    for family in set(single) - {
+        "repeated",
+        "qk_logit_max",
+        "sinks",
+    }:  # of the first window of each
         # the larger of the two
         expected = {
-            name: value for name, value in whole[family].items() if not name.endswith("_p99")
+            name: value for name, value in single[family].items() if not name.endswith("_p99")
         }
         assert first[family] == second[family]
         assert {name: first[family][name] for name in expected} == pytest.approx(
@@ -460,7 +477,7 @@ def _trainer(folder, steps=6, **options):
     )
     rows = ROWS.numpy()
     return transformers.Trainer(
-        made(),
+        model_of(),
         arguments,
         train_dataset=PackedText(rows),
         eval_dataset=PackedText(rows[:6]),
@@ -487,12 +504,12 @@ def test_one_line_brings_all_of_it_into_the_trainers_log(tmp_path, capsys):
         6,
     ]
     lines = [json.loads(line) for line in (tmp_path / "monitor.jsonl").read_text().splitlines()]
-    assert [line["family"] for line in lines] == [one.family for one in monitor.readings]
+    assert [line["family"] for line in lines] == [reading.family for reading in monitor.readings]
     assert "headscan/" not in capsys.readouterr().out, "hundreds of numbers are not for the screen"
 
 
 def test_alarms_are_findings_and_go_where_they_are_asked_to(tmp_path, caplog, monkeypatch):
-    told = []
+    alarms = []
     sent = []
     package = types.ModuleType("wandb")
     package.run = None
@@ -506,19 +523,19 @@ def test_alarms_are_findings_and_go_where_they_are_asked_to(tmp_path, caplog, mo
         Monitor(
             trainer,
             every=8,
-            on_alarm=lambda alarm: told.append(alarm) or "stop",
+            on_alarm=lambda alarm: alarms.append(alarm) or "stop",
             to="wandb:project=p",
         )
     )
     with caplog.at_level(logging.WARNING):
         trainer.train()
     assert trainer.state.global_step < 8
-    assert isinstance(told[0], Alarm)
-    assert told[0].code == "HS511"
-    finding = told[0].finding()
-    assert (finding.name, finding.level, finding.value) == ("NO-WARM-UP", "alert", told[0].value)
+    assert isinstance(alarms[0], Alarm)
+    assert alarms[0].code == "HS511"
+    finding = alarms[0].finding()
+    assert (finding.name, finding.level, finding.value) == ("NO-WARM-UP", "alert", alarms[0].value)
     assert package.run == {"project": "p"}
-    assert sent[0] == ("HS511 warmup", f"After step 1: {told[0].sentence}")
+    assert sent[0] == ("HS511 warmup", f"After step 1: {alarms[0].sentence}")
     assert "HS511" in caplog.text
     with pytest.raises(BadInput, match="panic"):
         _raises(tmp_path)
@@ -538,7 +555,7 @@ def test_trackers_keep_numbers_and_alarms_here(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # read when it is imported
     package = pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
-    watch = Watch(made(), None, families="gradient_share", to=f"{name}:project=mine")
+    watch = Watch(model_of(), None, families="gradient_share", to=f"{name}:project=mine")
     optimiser = torch.optim.SGD(watch.lens.model.parameters(), lr=0.1)
     for step in (1, 2):
         with watch.step(step, optimiser):
@@ -560,10 +577,12 @@ def test_trackers_keep_numbers_and_alarms_here(name, tmp_path, monkeypatch):
 
 
 def test_every_alarm_has_a_code_and_a_family_that_it_reads():
-    scene = Scene(Lens(made("mixtral")))
-    values = taken(scene.lens.model, "*", [ROWS[:4]])
+    scene = Scene(Lens(model_of("mixtral")))
+    values = readings_of(scene.lens.model, "*", [ROWS[:4]])
     columns = {
-        f"{family}/{name.rpartition('/')[2]}" for family, found in values.items() for name in found
+        f"{family}/{name.rpartition('/')[2]}"
+        for family, numbers in values.items()
+        for name in numbers
     }
     rules = [ALARMS.build(name) for name in ALARMS.names()]
     assert sorted(rule.code for rule in rules) == [

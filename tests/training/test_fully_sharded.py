@@ -44,14 +44,16 @@ def _work(folder, rank):
         for block in getattr(learner.model, "transformer", learner.model).h:
             fully_shard(block, mesh=mesh)
         fully_shard(learner, mesh=mesh)
-        own = _ids()[2 * rank : 2 * rank + 2]
-        pool = gather_ids(own[:, 1:].flatten()) if AIMS[name].contrastive else None
-        loss = learner(own, own, pool=pool, share=torch.tensor(2 / 36, dtype=torch.float64))["loss"]
+        local = _ids()[2 * rank : 2 * rank + 2]
+        pool = gather_ids(local[:, 1:].flatten()) if AIMS[name].contrastive else None
+        loss = learner(local, local, pool=pool, share=torch.tensor(2 / 36, dtype=torch.float64))[
+            "loss"
+        ]
         loss.backward()
         total = loss.detach().clone()
         dist.all_reduce(total)
-        found = {key: value.grad.full_tensor() for key, value in learner.named_parameters()}
-        torch.save((total / 2, found), folder / f"{name}-{rank}.pt")
+        gradients = {key: value.grad.full_tensor() for key, value in learner.named_parameters()}
+        torch.save((total / 2, gradients), folder / f"{name}-{rank}.pt")
 
 
 def test_a_sharded_learner_has_the_loss_and_gradients_of_a_whole_one(tmp_path):
@@ -60,13 +62,13 @@ def test_a_sharded_learner_has_the_loss_and_gradients_of_a_whole_one(tmp_path):
         learner = _learner(name)
         loss = learner(_ids(), _ids())["loss"]
         loss.backward()
-        whole = {key: value.grad for key, value in learner.named_parameters()}
+        expected = {key: value.grad for key, value in learner.named_parameters()}
         for rank in range(2):
-            total, found = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True)
+            total, gradients = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True)
             assert total.item() == pytest.approx(loss.item(), abs=1e-12)
-            assert found.keys() == whole.keys()
-            for key, gradient in whole.items():
-                torch.testing.assert_close(found[key], gradient, rtol=0, atol=1e-12)
+            assert gradients.keys() == expected.keys()
+            for key, gradient in expected.items():
+                torch.testing.assert_close(gradients[key], gradient, rtol=0, atol=1e-12)
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is an accelerator")

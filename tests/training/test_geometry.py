@@ -48,12 +48,12 @@ def _run(folder, *callbacks):
 def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
     watcher = Monitor(windows=ROWS[:10], every=2)
     watched, log = _run(tmp_path / "a", watcher)
-    alone, other = _run(tmp_path / "b")
+    alone, plain_log = _run(tmp_path / "b")
     assert [snapshot.step for snapshot in watcher.history] == [0, 2, 4, 5]
     assert all(
         torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True)
     )
-    assert [entry.get("loss") for entry in log] == [entry.get("loss") for entry in other]
+    assert [entry.get("loss") for entry in log] == [entry.get("loss") for entry in plain_log]
     lines = (tmp_path / "a" / "geometry.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == plain(watcher.history)
 
@@ -75,19 +75,19 @@ def test_a_model_that_broke_is_not_measured_and_the_run_is_left_alone(tmp_path, 
 
 def test_the_numbers_are_the_definition():
     model = _model().eval()
-    found = {entry["site"]: entry for entry in measure_sites(Lens(model), ROWS[:6], batch=4)}
+    by_site = {entry["site"]: entry for entry in measure_sites(Lens(model), ROWS[:6], batch=4)}
     with torch.no_grad():
         states = model(torch.from_numpy(ROWS[:6]), output_hidden_states=True).hidden_states
     last = states[-1].double()
-    assert found["final_norm"]["average_cosine"] == pytest.approx(
+    assert by_site["final_norm"]["average_cosine"] == pytest.approx(
         average_cosine(last.flatten(0, 1).numpy()), abs=1e-6
     )
-    rest = last[:, 1:].flatten(0, 1).numpy()
-    assert found["final_norm"]["average_cosine_without_first"] == pytest.approx(
-        average_cosine(rest), abs=1e-6
+    without_first = last[:, 1:].flatten(0, 1).numpy()
+    assert by_site["final_norm"]["average_cosine_without_first"] == pytest.approx(
+        average_cosine(without_first), abs=1e-6
     )
     table = model.transformer.wte.weight.detach().double().numpy()
-    assert found["embedding_table"]["average_cosine"] == pytest.approx(
+    assert by_site["embedding_table"]["average_cosine"] == pytest.approx(
         average_cosine(table), abs=1e-6
     )
 

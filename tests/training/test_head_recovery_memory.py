@@ -30,7 +30,7 @@ def test_a_head_around_the_body_itself_is_that_around_a_copy(family, config, way
     ids = torch.randint(0, 40, (2, 9))
     around = [recover_head(body, way, counts=counts, copied=copied) for copied in (True, False)]
     with torch.no_grad():
-        expected, found = (one(ids).logits for one in around)
-    assert torch.equal(expected, found)
+        expected, logits = (recovery(ids).logits for recovery in around)
+    assert torch.equal(expected, logits)
     shared = around[1].get_input_embeddings().weight is body.get_input_embeddings().weight
     assert shared == (way == "bias")  # tied rows are scaled, or shared with the head: a copy

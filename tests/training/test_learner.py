@@ -98,15 +98,16 @@ def test_the_losses_are_those_of_the_functions():
 def test_pool_and_share_replace_the_batch_and_the_mean():
     learner = Learner(_model(), "cwt")
     batch = _batch()
-    whole = learner(**batch)["loss"]
+    at_once = learner(**batch)["loss"]
     pool = batch["labels"][:, 1:].flatten()
     halves = [
-        {key: value[part] for key, value in batch.items()} for part in (slice(0, 1), slice(1, 4))
+        {key: value[:1] for key, value in batch.items()},
+        {key: value[1:4] for key, value in batch.items()},
     ]
     parts = [
         learner(**half, pool=pool, share=torch.tensor(1 / len(pool)))["loss"] for half in halves
     ]
-    assert sum(parts).item() == pytest.approx(whole.item(), rel=1e-5)
+    assert sum(parts).item() == pytest.approx(at_once.item(), rel=1e-5)
 
 
 def test_a_masked_model_projects_through_its_own_transform():
@@ -145,9 +146,9 @@ def test_faults_are_named():
 
 
 def test_a_tokenizer_that_does_not_know_the_text_is_refused(tmp_path):
-    words = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
+    word_level = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1}, unk_token="[UNK]"))
+    word_level.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=word_level, unk_token="[UNK]")
     text = ["the cat sat on the mat"] * 100
     with pytest.raises(BadInput, match="does not know 67 %"):
         train("gpt", text, out=tmp_path, tokenizer=tokenizer, steps=1, context=8)
@@ -155,12 +156,13 @@ def test_a_tokenizer_that_does_not_know_the_text_is_refused(tmp_path):
 
 def test_fitting_is_deterministic_and_special_tokens_are_kept_from_the_masks():
     text = ["ba de fi go", "ku la ma"] * 20
-    one, other = (fit_tokenizer(text, 280, masked=True) for _ in range(2))
-    assert one.get_vocab() == other.get_vocab()
-    rows = np.array([[*one.encode("ba de fi go"), one.eos_token_id]])
-    batch = Masker(one, share=0.9)([PackedText(rows)[0]])
-    again, other = (Masker(one, share=0.9, seed=seed)([PackedText(rows)[0]]) for seed in (0, 1))
+    first, second = (fit_tokenizer(text, 280, masked=True) for _ in range(2))
+    assert first.get_vocab() == second.get_vocab()
+    rows = np.array([[*first.encode("ba de fi go"), first.eos_token_id]])
+    batch = Masker(first, share=0.9)([PackedText(rows)[0]])
+    again = Masker(first, share=0.9, seed=0)([PackedText(rows)[0]])
+    other_seed = Masker(first, share=0.9, seed=1)([PackedText(rows)[0]])
     assert torch.equal(batch["labels"], again["labels"])
-    assert not torch.equal(batch["input_ids"], other["input_ids"])
+    assert not torch.equal(batch["input_ids"], other_seed["input_ids"])
     assert batch["labels"][0, -1] == -100
-    assert batch["input_ids"][0, -1] == one.eos_token_id
+    assert batch["input_ids"][0, -1] == first.eos_token_id

@@ -84,9 +84,9 @@ def test_an_injected_collapse_is_named_at_once_and_once(fault):
         _jitter(model)
     with torch.no_grad():
         FAULTS[fault](model)
-    found = watch.measure(6)
-    assert fault in [alarm.name for alarm in found]
-    alarm = next(alarm for alarm in found if alarm.name == fault)
+    alarms = watch.measure(6)
+    assert fault in [alarm.name for alarm in alarms]
+    alarm = next(alarm for alarm in alarms if alarm.name == fault)
     assert alarm.step == 6
     assert alarm.site in alarm.sites
     assert alarm.site in alarm.sentence
@@ -113,11 +113,11 @@ def test_a_small_rise_that_stays_is_named_and_a_lone_bad_batch_is_not():
     losses = 6.2 - 1e-4 * np.arange(140) + 0.01 * noise.standard_normal(140)
     losses[50] += 0.03
     losses[100:] += 0.03
-    found = [alarm for step, loss in enumerate(losses) for alarm in watch.loss(step, float(loss))]
-    assert [alarm.name for alarm in found] == ["rise"]
-    assert 100 <= found[0].step < 110
-    assert found[0].before == pytest.approx(6.19, abs=0.01)
-    assert found[0].sentence.startswith("The loss rose from 6.189 to 6.2")
+    alarms = [alarm for step, loss in enumerate(losses) for alarm in watch.loss(step, float(loss))]
+    assert [alarm.name for alarm in alarms] == ["rise"]
+    assert 100 <= alarms[0].step < 110
+    assert alarms[0].before == pytest.approx(6.19, abs=0.01)
+    assert alarms[0].sentence.startswith("The loss rose from 6.189 to 6.2")
 
 
 def test_the_trainers_own_log_has_the_numbers(tmp_path):
@@ -224,18 +224,20 @@ def test_a_sharded_model_measures_as_a_whole_one(tmp_path):
     watch = Watch(_model(), ROWS[:6])
     watch.measure(0)
     for rank in range(2):
-        for row, whole in zip(
+        for row, expected in zip(
             torch.load(tmp_path / f"{rank}.pt", weights_only=True),
             watch.history[0].sites,
             strict=True,
         ):
-            assert row.pop("site") == whole["site"]
+            assert row.pop("site") == expected["site"]
             known = {name: value for name, value in row.items() if value is not None}
-            assert {name for name in row if whole[name] is not None} == set(known)
-            assert known == pytest.approx({name: whole[name] for name in known}, rel=1e-5, abs=1e-6)
+            assert {name for name in row if expected[name] is not None} == set(known)
+            assert known == pytest.approx(
+                {name: expected[name] for name in known}, rel=1e-5, abs=1e-6
+            )
 
 
-def test_bad_input(tmp_path):
+def test_bad_input():
     with pytest.raises(BadInput, match="windows, or a trainer"):
         Monitor()
     with pytest.raises(BadInput, match="'panic'"):
@@ -247,7 +249,7 @@ def test_bad_input(tmp_path):
     assert {"rank", "cone", "dead", "norm", "loss", "rise"} < set(ALARMS.names())
     with pytest.raises(BadInput, match="no tracker 'paper'"):
         Monitor(windows=ROWS, to="paper")
-    for families, words in (
+    for families, message in (
         ("expert_load", "expert_load is not used by GPT2LMHeadModel: it has no router"),
         (
             "sinks:most=3",
@@ -257,10 +259,10 @@ def test_bad_input(tmp_path):
         ("sinks:every=0", "every"),
         ("colour*", "no family of the monitor 'colour*'"),
     ):
-        with pytest.raises(BadInput, match=re.escape(words)):
+        with pytest.raises(BadInput, match=re.escape(message)):
             Watch(_model(), ROWS[:4], families=families)
     assert [family.name for family in Watch(_model(), None, families="").reader.families] == []
     assert [
-        (one.name, one.every)
-        for one in Watch(_model(), None, families="qk_*,sinks:every=3").reader.families
+        (family.name, family.every)
+        for family in Watch(_model(), None, families="qk_*,sinks:every=3").reader.families
     ] == [("qk_logit_max", 50), ("sinks", 3)]

@@ -74,7 +74,7 @@ class Poison(TrainerCallback):
 
 
 @pytest.mark.parametrize(
-    ("families", "every", "step", "site"),
+    ("families", "interval", "step", "site"),
     [
         ("", 3, 3, "block.1"),
         ("nonfinite:every=3", 100, 3, "block.1.weights"),
@@ -82,11 +82,13 @@ class Poison(TrainerCallback):
     ],
     ids=["states", "weights", "logged gradient"],
 )
-def test_weights_of_nan_stop_the_run_at_the_next_reading(tmp_path, families, every, step, site):
-    """The Trainer logs a loss of 0 here (`logging_nan_inf_filter`), so that the loss says nothing."""
+def test_weights_of_nan_stop_the_run_at_the_next_reading(tmp_path, families, interval, step, site):
+    """The Trainer logs a loss of 0 here (`logging_nan_inf_filter`), so that the loss says
+    nothing.
+    """
     trainer = trainer_of(tmp_path, 30)
-    trainer.add_callback(Poison(3 if every == 3 else 2))
-    monitor = Monitor(trainer, every=every, families=families, on_alarm="stop")
+    trainer.add_callback(Poison(3 if interval == 3 else 2))
+    monitor = Monitor(trainer, every=interval, families=families, on_alarm="stop")
     trainer.add_callback(monitor)
     trainer.train()
     assert (monitor.raised[0].code, monitor.raised[0].step) == ("HS517", step)
@@ -141,10 +143,10 @@ def padded(rows, lengths, width, side="right"):
     """The rows cut to lengths and padded with zeros to one width, and their attention mask."""
     ids = np.zeros((len(rows), width), dtype=np.int64)
     mask = np.zeros((len(rows), width), dtype=np.int64)
-    for place, length in enumerate(lengths):
+    for row, length in enumerate(lengths):
         cut = slice(0, length) if side == "right" else slice(width - length, width)
-        ids[place, cut] = rows[place, :length]
-        mask[place, cut] = 1
+        ids[row, cut] = rows[row, :length]
+        mask[row, cut] = 1
     return ids, mask
 
 
@@ -155,25 +157,25 @@ def test_padding_is_in_no_number_of_the_geometry():
     model = bert()
     lengths = [8, 5, 8, 5]
     ids, mask = padded(ROWS[:4], lengths, 12)
-    found = {
+    by_site = {
         row["site"]: row
         for row in measure_sites(Lens(model), ids, attention_mask=mask.astype(bool))
     }
-    given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+    inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
     with torch.no_grad():
-        states = model(**given, output_hidden_states=True).hidden_states
+        states = model(**inputs, output_hidden_states=True).hidden_states
     for site, hidden in zip(("embedding", "block.0", "block.1"), states, strict=True):
         real = torch.nn.functional.normalize(
-            hidden[given["attention_mask"].bool()].double(), dim=-1
+            hidden[inputs["attention_mask"].bool()].double(), dim=-1
         )
         pairs = len(real) * (len(real) - 1)
         expected = (float(real.sum(0).square().sum()) - len(real)) / pairs
-        assert found[site]["average_cosine"] == pytest.approx(expected, abs=1e-5)
+        assert by_site[site]["average_cosine"] == pytest.approx(expected, abs=1e-5)
     watch = Watch(model, ids, attention_mask=mask)
     assert watch.windows.ids.shape == (4, 8), "columns of padding alone are not computed"
     watch.measure(0)
     assert watch.history[0].site("block.0")["average_cosine"] == pytest.approx(
-        found["block.0"]["average_cosine"], rel=1e-4
+        by_site["block.0"]["average_cosine"], rel=1e-4
     )
     with pytest.raises(BadInput, match="attention mask has the shape"):
         Watch(model, ids, attention_mask=mask[:2])
@@ -181,25 +183,27 @@ def test_padding_is_in_no_number_of_the_geometry():
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_is_in_no_number_of_the_families(side):
-    """A batch of one length, padded on a side: the same readings as of the batch without padding."""
-    found = []
+    """A batch of one length, padded on a side: the same readings as of the batch without
+    padding.
+    """
+    readings = []
     for width in (6, 11):
         model = bert()
         reader = Readings(Lens(model), "qk_logit_max,branch_ratio,sinks,repeated")
         ids, mask = padded(ROWS[:4], [6] * 4, width, side)
         position = np.maximum(mask.cumsum(1) - 1, 0)
-        given = {"input_ids": ids, "attention_mask": mask, "position_ids": position}
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": position}
         reader.begin(1)
-        model(**{name: torch.from_numpy(array) for name, array in given.items()})
+        model(**{name: torch.from_numpy(array) for name, array in inputs.items()})
         reader.after(1)
-        found.append(
+        readings.append(
             {
-                f"{one.family}/{name}": value
-                for one in reader.harvest()
-                for name, value in one.values.items()
+                f"{reading.family}/{name}": value
+                for reading in reader.harvest()
+                for name, value in reading.values.items()
             }
         )
-    plain, with_padding = found
+    plain, with_padding = readings
     assert plain.keys() == with_padding.keys()
     for name, value in plain.items():
         if not name.endswith(("/position", "_p99")):
@@ -225,15 +229,15 @@ def test_experts_get_no_padding():
         max_position_embeddings=16,
     )
     model = transformers.MixtralForCausalLM(config).eval()
-    found = []
+    readings = []
     for width in (6, 11):
         ids, mask = padded(ROWS[:4], [6] * 4, width)
         reader = Readings(Lens(model), "expert_load")
         reader.begin(1)
         model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
         reader.after(1)
-        found.append(reader.harvest()[0].values)
-    assert found[1] == pytest.approx(found[0], rel=1e-4)
+        readings.append(reader.harvest()[0].values)
+    assert readings[1] == pytest.approx(readings[0], rel=1e-4)
 
 
 def test_a_matrix_that_starts_at_zero_raises_no_alarm():
@@ -297,8 +301,7 @@ def test_every_kind_of_eval_set_is_measured(tmp_path, kind):
 def test_ragged_and_padded_rows_are_measured_without_padding(tmp_path):
     ids, mask = padded(ROWS[:2], [4, 6], 12)
     rows = [
-        {"input_ids": ids[place].tolist(), "attention_mask": mask[place].tolist()}
-        for place in range(2)
+        {"input_ids": ids[row].tolist(), "attention_mask": mask[row].tolist()} for row in range(2)
     ]
     rows += [{"input_ids": ROWS[2].tolist()}, {"input_ids": [7]}]  # one token has no geometry
     monitor = Monitor(trainer_of(tmp_path, eval_dataset=rows))

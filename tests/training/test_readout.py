@@ -72,36 +72,37 @@ def test_tied_is_the_input_rows(body):
 
 def test_bias_is_added_exactly_and_saved_where_there_is_a_layer_norm(body, tmp_path):
     hidden, table = _states(body)
-    whole = recover_head(body, "bias", counts=COUNTS)
+    recovered = recover_head(body, "bias", counts=COUNTS)
     want = hidden @ table.T + log_unigram(COUNTS, 0.5)
-    torch.testing.assert_close(whole(IDS).logits, want, rtol=0, atol=1e-9)
-    if whole.get_output_embeddings().bias is None:
-        whole.save_pretrained(tmp_path)
+    torch.testing.assert_close(recovered(IDS).logits, want, rtol=0, atol=1e-9)
+    if recovered.get_output_embeddings().bias is None:
+        recovered.save_pretrained(tmp_path)
         loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
         torch.testing.assert_close(loaded(IDS).logits, want, rtol=0, atol=1e-9)
     else:
-        assert whole.config.model_type == "llama"
+        assert recovered.config.model_type == "llama"
 
 
 def test_the_fold_survives_float32(body):
     hidden, table = _states(body)
     want = hidden @ table.T + log_unigram(COUNTS, 0.5)
-    whole = recover_head(body.float(), "bias", counts=COUNTS)
-    torch.testing.assert_close(whole(IDS).logits.double(), want, rtol=0, atol=1e-4)
+    recovered = recover_head(body.float(), "bias", counts=COUNTS)
+    torch.testing.assert_close(recovered(IDS).logits.double(), want, rtol=0, atol=1e-4)
 
 
 def test_a_probe_freezes_the_body_and_finetuning_does_not(body):
-    before = {name: value.clone() for name, value in body.state_dict().items()}
+    weights_before = {name: value.clone() for name, value in body.state_dict().items()}
     probe = recover_head(body, "probe", counts=COUNTS)
-    whole = recover_head(body, "finetune")
+    recovered = recover_head(body, "finetune")
     free = {name for name, p in probe.named_parameters() if p.requires_grad}
     # what older transformers call that of GPT-NeoX
     head = "embed_out" if hasattr(probe, "embed_out") else "lm_head"
     assert {name.rpartition(".")[0] for name in free} == {head}
-    assert all(p.requires_grad for p in whole.parameters())
+    assert all(p.requires_grad for p in recovered.parameters())
     hidden, table = _states(body)
-    torch.testing.assert_close(whole(IDS).logits, hidden @ table.T)
-    assert all(torch.equal(value, before[name]) for name, value in body.state_dict().items())
+    torch.testing.assert_close(recovered(IDS).logits, hidden @ table.T)
+    for name, value in body.state_dict().items():
+        assert torch.equal(value, weights_before[name])
 
 
 def test_the_temperature_of_training_is_read_out(body):
@@ -110,9 +111,9 @@ def test_the_temperature_of_training_is_read_out(body):
     torch.testing.assert_close(
         recover_head(body, "tied", temperature=4)(IDS).logits, scores, rtol=0, atol=1e-9
     )
-    whole = recover_head(body, "bias", counts=COUNTS, temperature=4)
+    recovered = recover_head(body, "bias", counts=COUNTS, temperature=4)
     torch.testing.assert_close(
-        whole(IDS).logits, scores + log_unigram(COUNTS, 0.5), rtol=0, atol=1e-9
+        recovered(IDS).logits, scores + log_unigram(COUNTS, 0.5), rtol=0, atol=1e-9
     )
     with pytest.raises(BadInput, match="temperature"):
         recover_head(body, "tied", temperature=0)
@@ -121,10 +122,10 @@ def test_the_temperature_of_training_is_read_out(body):
 def test_a_head_that_has_a_bias_gets_the_sum():
     model = AutoModelForCausalLM.from_config(CONFIGS["gpt2"]).eval()
     model.lm_head = torch.nn.Linear(16, SIZE)
-    before = model(IDS).logits
+    logits_before = model(IDS).logits
     bias = torch.randn(SIZE)
     assert not fold_bias(model, bias)
-    torch.testing.assert_close(model(IDS).logits, before + bias, rtol=0, atol=1e-5)
+    torch.testing.assert_close(model(IDS).logits, logits_before + bias, rtol=0, atol=1e-5)
 
 
 def test_bad_input(body):

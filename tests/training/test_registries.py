@@ -35,7 +35,7 @@ OPTIONS = {
 
 @pytest.fixture
 def registries(monkeypatch):
-    """Whatever is registered in a test is forgotten after it."""
+    """Forget after a test whatever it registered."""
     for registry in (OBJECTIVES, REGULARISERS, RECOVERIES, TASKS):
         _ = registry.names()
         monkeypatch.setattr(registry, "_items", dict(registry._items))
@@ -92,7 +92,7 @@ def test_a_new_regulariser_is_one_function(registries, story_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("objective", "given", "words"),
+    ("objective", "options", "message"),
     [
         (
             "ce",
@@ -108,9 +108,9 @@ def test_a_new_regulariser_is_one_function(registries, story_file, tmp_path):
         ("cwt", {"temperature": float("nan")}, "temperature must be a finite number"),
     ],
 )
-def test_options_of_another_objective_are_refused(objective, given, words):
-    with pytest.raises(BadInput, match=words):
-        OBJECTIVES.build(objective, given)
+def test_options_of_another_objective_are_refused(objective, options, message):
+    with pytest.raises(BadInput, match=message):
+        OBJECTIVES.build(objective, options)
 
 
 def test_options_of_another_recovery_are_refused():
@@ -122,7 +122,7 @@ def test_options_of_another_recovery_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"pool": "all", "objective": "ce"}, "--pool is not used by the objective ce"),
         ({"tied": True}, "--tied is not used by the objective cwt"),
@@ -135,8 +135,8 @@ def test_options_of_another_recovery_are_refused():
         ({"trainer": {"no_such": 1}}, "does not take these arguments"),
     ],
 )
-def test_options_that_mean_nothing_are_refused_before_the_text_is_read(options, words, tmp_path):
-    with pytest.raises(BadInput, match=words):
+def test_options_that_mean_nothing_are_refused_before_the_text_is_read(options, message, tmp_path):
+    with pytest.raises(BadInput, match=message):
         train("gpt", "/no/such/text.txt", **({"out": tmp_path} | options))
 
 

@@ -1,4 +1,6 @@
-"""Isotropy in the loss: its value, how it adds up over micro-batches, and what it does to a model."""
+"""Isotropy in the loss: its value, how it adds up over micro-batches, and what it does to
+a model.
+"""
 
 import numpy as np
 import pytest
@@ -43,8 +45,8 @@ def test_each_term_is_what_its_name_says():
             _mean_cosine(table) - _mean_cosine(rows),
         ),
     ):
-        given = LossInputs(model, None, states[None], None, states, None, None, "mean")
-        assert penalty_of(terms, given).item() == pytest.approx(want, abs=1e-6)
+        inputs = LossInputs(model, None, states[None], None, states, None, None, "mean")
+        assert penalty_of(terms, inputs).item() == pytest.approx(want, abs=1e-6)
 
 
 @pytest.mark.parametrize("terms", ["cosine:1", "cosine-states:1"])
@@ -69,10 +71,10 @@ def test_micro_batches_add_up_to_the_mean_over_targets():
     ids = torch.randint(1, 40, (2, 8), generator=torch.Generator().manual_seed(0))
     parts = [(ids[:1], ids[:1]), (ids[1:, :4], ids[1:, :4])]
     share = torch.tensor(1 / (7 + 3))
-    whole = sum(learner(*part, share=share)["loss"].item() for part in parts)
+    with_penalty = sum(learner(*part, share=share)["loss"].item() for part in parts)
     without = sum(Learner(_model(), "cwt")(*part, share=share)["loss"].item() for part in parts)
     table = learner.model.get_input_embeddings().weight.detach().numpy()
-    assert whole - without == pytest.approx(3 * _mean_cosine(table), abs=1e-5)
+    assert with_penalty - without == pytest.approx(3 * _mean_cosine(table), abs=1e-5)
 
 
 def test_training_takes_it_and_the_states_spread(story_file, tmp_path):

@@ -67,11 +67,11 @@ def undisturbed(story_file, tmp_path_factory):
 def test_a_changed_text_is_refused(text, tmp_path):
     options = {"tokenizer": fit_tokenizer([Path(text).read_text()], 300), "vocabulary": None}
     _killed(text, tmp_path / "run", **options)
-    whole = Path(text).read_text()
-    Path(text).write_text(re.sub("ba", "fi", whole))
+    content = Path(text).read_text()
+    Path(text).write_text(re.sub("ba", "fi", content))
     with pytest.raises(BadInput, match=r"[Tt]he (content of the )?text"):
         train(PLAN, str(text), out=tmp_path / "run", resume=True, **(BARE | options))
-    Path(text).write_text(whole)
+    Path(text).write_text(content)
     assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **(BARE | options)).steps == 12
 
 
@@ -89,7 +89,7 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
     def again(plan=PLAN, **changes):
         return train(plan, str(text), out=tmp_path / "run", resume=True, **(BARE | changes))
 
-    for changes, words in (
+    for changes, message in (
         ({"context": 8}, "--context was 16 and is 8"),
         ({"seed": 1}, "--seed was 0"),
         ({"steps": 13}, "--steps was 12 and is 13"),
@@ -102,7 +102,7 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
         ({"plan": PLAN.but(warmup=3)}, "the recipe was"),
         ({"trainer": "adam_epsilon=0.1"}, "the Trainer's arguments"),
     ):
-        with pytest.raises(BadInput, match=re.escape(words)):
+        with pytest.raises(BadInput, match=re.escape(message)):
             again(**changes)
     monkeypatch.setattr("headscan.training.run.set_seed", lambda seed: torch.manual_seed(seed + 1))
     with pytest.raises(BadInput, match="the weights at the start"):
@@ -110,28 +110,30 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
 
 
 def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
-    """A folder whose own record was lost, or was overwritten before the old checkpoints were gone."""
+    """A folder whose own record was lost, or was overwritten before the old checkpoints
+    were gone.
+    """
     train(PLAN, str(text), out=tmp_path / "run", **BARE)
-    kept = tmp_path / "kept"
-    shutil.copytree(tmp_path / "run", kept)
-    whole = Path(text).read_text()
-    Path(text).write_text(re.sub("ba", "fi", whole))
+    copy = tmp_path / "kept"
+    shutil.copytree(tmp_path / "run", copy)
+    content = Path(text).read_text()
+    Path(text).write_text(re.sub("ba", "fi", content))
     train(PLAN, str(text), out=tmp_path / "run", **BARE)
     for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
-        shutil.copytree(kept / checkpoint.name, checkpoint)
+        shutil.copytree(copy / checkpoint.name, checkpoint)
     with pytest.raises(BadInput, match="the content of the text"):
         train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE)
-    Path(text).write_text(whole)
-    newest = last_checkpoint(kept)
+    Path(text).write_text(content)
+    newest = last_checkpoint(copy)
     (newest / "headscan.json").write_text("{")
     seal(newest)
     with pytest.raises(BadInput, match="does not say what it rests on"):
-        train(PLAN, str(text), out=kept, resume=True, **BARE)
+        train(PLAN, str(text), out=copy, resume=True, **BARE)
     (
         newest / "headscan.sha256.json"
     ).unlink()  # killed before it was written: nothing vouches for the files
-    assert last_checkpoint(kept) != newest
+    assert last_checkpoint(copy) != newest
 
 
 def test_a_damaged_checkpoint_is_refused(text, tmp_path):
@@ -143,11 +145,11 @@ def test_a_damaged_checkpoint_is_refused(text, tmp_path):
         ("optimizer.pt", lambda data: data[: len(data) // 2]),
         ("headscan.sha256.json", lambda data: data[:-3]),
     ):
-        whole = (checkpoint / name).read_bytes()
-        (checkpoint / name).write_bytes(change(whole))
+        content = (checkpoint / name).read_bytes()
+        (checkpoint / name).write_bytes(change(content))
         with pytest.raises(BadInput, match=f"{name} is damaged"):
             train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE)
-        (checkpoint / name).write_bytes(whole)
+        (checkpoint / name).write_bytes(content)
     assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE).steps == 12
 
 
@@ -158,7 +160,7 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(
     """Log lines that end between checkpoints, measurements that fall on none, and older checkpoints
     that had to go yet.
     """
-    a, whole = undisturbed
+    a, undisturbed_result = undisturbed
     b = tmp_path / "b"
     if isinstance(at, str):
         with monkeypatch.context() as patched:
@@ -172,18 +174,18 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(
     resumed = train(PLAN, str(story_file), out=b, resume=True, **TINY)
     assert sorted(path.name for path in a.iterdir()) == sorted(path.name for path in b.iterdir())
     assert [snapshot.step for snapshot in resumed.scan] == [0, 5, 10, 12]
-    one, other = (json.loads((folder / "result.json").read_text()) for folder in (a, b))
-    for document in (one, other):
+    documents = [json.loads((folder / "result.json").read_text()) for folder in (a, b)]
+    for document in documents:
         for name in ("started", "seconds"):
             document["protocol"].pop(name)
-    assert one == other
+    assert documents[0] == documents[1]
     for name in ("geometry.jsonl", "monitor.jsonl"):
         assert (a / name).read_text() == (b / name).read_text()
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
         assert (a / "model" / name).read_text() == (b / "model" / name).read_text()
     first, second = (AutoModel.from_pretrained(folder / "model").state_dict() for folder in (a, b))
     assert all(first[name].equal(second[name]) for name in first)
-    assert resumed.curve == whole.curve
+    assert resumed.curve == undisturbed_result.curve
 
 
 def test_what_is_stored_by_time_is_resumed_from_to_the_same_end(text, tmp_path, monkeypatch):
@@ -194,13 +196,13 @@ def test_what_is_stored_by_time_is_resumed_from_to_the_same_end(text, tmp_path, 
     monkeypatch.setattr("headscan.run.parts.Parts.FIRST", 0.0)
     # 2 % of a run that stood still is enough for one
     monkeypatch.setattr("headscan.run.parts.Parts.SHARE", 1e-6)
-    whole = train(PLAN, str(text), out=tmp_path / "whole", **options)
+    result = train(PLAN, str(text), out=tmp_path / "whole", **options)
     assert [path.name for path in (tmp_path / "whole").glob("checkpoint-*")] == ["checkpoint-12"]
     monkeypatch.setattr("headscan.run.parts.Parts.SHARE", 1e9)
     _killed(text, tmp_path / "run", **options)
     assert last_checkpoint(tmp_path / "run").name == "checkpoint-6"
     again = train(PLAN, str(text), out=tmp_path / "run", resume=True, **options)
-    assert again.curve == whole.curve
+    assert again.curve == result.curve
     weights = Path("model") / "model.safetensors"
     assert (tmp_path / "run" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
 

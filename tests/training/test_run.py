@@ -75,7 +75,7 @@ def test_the_model_loads_anywhere_and_has_no_head(headless):
 
 
 def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, headless, tmp_path):
-    _, whole = headless
+    _, uninterrupted = headless
     half = train(
         _small(), str(story_file), out=tmp_path, geometry_every=0, callbacks=[_StopAt(7)], **TINY
     )
@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, he
     assert last_checkpoint(tmp_path).name == "checkpoint-4"
     resumed = train(_small(), str(story_file), out=tmp_path, geometry_every=0, resume=True, **TINY)
     assert resumed.document["steps"] == 12
-    assert _losses(resumed) == _losses(whole)
+    assert _losses(resumed) == _losses(uninterrupted)
     a, b = (
         AutoModel.from_pretrained(folder / "model").state_dict()
         for folder in (headless[0], tmp_path)
@@ -97,12 +97,12 @@ def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(
     story_file, headless, tmp_path
 ):
     options = TINY | {"geometry_every": 6}
-    _, whole = headless
+    _, uninterrupted = headless
     shutil.copytree(headless[0], tmp_path, dirs_exist_ok=True)
     again = train(_small(), str(story_file), out=tmp_path, resume=True, **options)
-    assert (again.steps, again.curve) == (12, whole.curve)
-    assert again.document["heldout"] == whole.document["heldout"]
-    assert again.document["scan"] == whole.document["scan"]
+    assert (again.steps, again.curve) == (12, uninterrupted.curve)
+    assert again.document["heldout"] == uninterrupted.document["heldout"]
+    assert again.document["scan"] == uninterrupted.document["scan"]
     # a finished run is replaced
     afresh = train(_small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1})
     assert afresh.document["steps"] == 8
@@ -128,11 +128,11 @@ def test_a_killed_process_resumes(story_file, tmp_path):
     options = TINY | {"trainer": LOGGED | {"save_steps": 2}, "steps": 400, "geometry_every": 0}
     plan = recipe_of("gpt").but(warmup=2)
     out = tmp_path / "out"
-    said = tmp_path / "said.txt"
-    process = fork(lambda: train(plan, str(story_file), out=out, **options), said)
+    printed = tmp_path / "said.txt"
+    process = fork(lambda: train(plan, str(story_file), out=out, **options), printed)
     limit = time.monotonic() + 120
     while last_checkpoint(out) is None and time.monotonic() < limit:
-        assert os.waitpid(process, os.WNOHANG) == (0, 0), said.read_text()
+        assert os.waitpid(process, os.WNOHANG) == (0, 0), printed.read_text()
         time.sleep(0.05)
     os.kill(process, signal.SIGKILL)
     assert status_of(process) == -signal.SIGKILL
@@ -160,10 +160,11 @@ def test_what_is_read_out_is_what_was_trained(story_file, tmp_path):
     options = TINY | UNSAVED | {"steps": 40, "geometry_every": 0, "rate": 3e-3}
     out = tmp_path / "cwt"
     result = train(_small(), str(story_file), out=out, objective="cwt:temperature=5", **options)
-    found = result.document["heldout"]
-    assert found["bias"]["nats_per_token"] < found["tied"]["nats_per_token"] - 0.2
+    held_out_loss = result.document["heldout"]
+    assert held_out_loss["bias"]["nats_per_token"] < held_out_loss["tied"]["nats_per_token"] - 0.2
     again = recover(str(out / "model"), str(story_file), out=tmp_path / "again", temperature=5)
-    assert again.after.nats_per_token == pytest.approx(found["bias"]["nats_per_token"], abs=0.02)
+    with_bias = held_out_loss["bias"]["nats_per_token"]
+    assert again.after.nats_per_token == pytest.approx(with_bias, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -252,9 +253,9 @@ def test_nan_stops_with_clear_words_and_loses_nothing(story_file, tmp_path):
             callbacks=[_Poison(6)],
             **TINY,
         )
-    kept = last_checkpoint(tmp_path)
-    assert kept.name == "checkpoint-4"
-    weights = AutoModel.from_pretrained(kept).state_dict()
+    checkpoint = last_checkpoint(tmp_path)
+    assert checkpoint.name == "checkpoint-4"
+    weights = AutoModel.from_pretrained(checkpoint).state_dict()
     assert all(torch.isfinite(value).all() for value in weights.values())
 
 
@@ -327,14 +328,14 @@ def test_a_model_that_cannot_be_written_is_said_so(story_file, tmp_path, monkeyp
 
 def test_a_headless_bert_resumes(story_file, tmp_path):
     options = TINY | {"rate": 1e-3, "geometry_every": 0}
-    whole = train("bert", str(story_file), out=tmp_path / "a", **options)
+    result = train("bert", str(story_file), out=tmp_path / "a", **options)
     train("bert", str(story_file), out=tmp_path / "b", callbacks=[_StopAt(4)], **options)
     resumed = train("bert", str(story_file), out=tmp_path / "b", resume=True, **options)
-    assert _losses(resumed) == _losses(whole)
+    assert _losses(resumed) == _losses(result)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"objective": "magic"}, "no objective"),
         ({"pool": "galaxy"}, "--pool must be"),
@@ -345,9 +346,9 @@ def test_a_headless_bert_resumes(story_file, tmp_path):
         ({"context": 10**6}, "less than one window"),
     ],
 )
-def test_bad_input_in_one_sentence(story_file, tmp_path, options, words):
+def test_bad_input_in_one_sentence(story_file, tmp_path, options, message):
     recipe = options.pop("recipe", "gpt")
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput, match=message):
         train(recipe, str(story_file), out=tmp_path, **(TINY | {"geometry_every": 0} | options))
 
 
@@ -367,6 +368,7 @@ def test_published_sizes_have_the_published_parameters(name, millions):
     plan = recipe_of(name, "paper")
     with torch.device("meta"):
         model = build(plan, OBJECTIVES.build("ce"), plan.vocabulary)
-    found = sum(p.numel() for p in {id(p): p for p in model.parameters()}.values()) / 1e6
-    own = (50_277 - 30_522) * 768 / 1e6 if name == "bert" else 0
-    assert found - own == pytest.approx(millions, rel=0.02)
+    tensors = {id(p): p for p in model.parameters()}
+    parameters = sum(p.numel() for p in tensors.values()) / 1e6
+    unpublished = (50_277 - 30_522) * 768 / 1e6 if name == "bert" else 0
+    assert parameters - unpublished == pytest.approx(millions, rel=0.02)

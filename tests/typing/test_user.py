@@ -22,20 +22,22 @@ def script(tmp_path) -> Path:
     return copied
 
 
-def checked(words: list[str]) -> str:
+def checked(arguments: list[str]) -> str:
     path = {"MYPYPATH": os.pathsep.join(("src", "lab/src"))}
     return subprocess.run(
-        words, capture_output=True, text=True, cwd=SCRIPT.parents[2], env=os.environ | path
+        arguments, capture_output=True, text=True, cwd=SCRIPT.parents[2], env=os.environ | path
     ).stdout
 
 
-def revealed(said: str, pattern: str) -> list[str]:
-    return re.findall(pattern, said)
+def revealed(output: str, pattern: str) -> list[str]:
+    return re.findall(pattern, output)
 
 
 def held(types: list[str], count: int) -> None:
     assert len(types) == count, types
-    assert [one for one in types if re.search(r"\bAny\b|\bUnknown\b", one)] == []
+    assert [
+        revealed_type for revealed_type in types if re.search(r"\bAny\b|\bUnknown\b", revealed_type)
+    ] == []
 
 
 WRONG = (
@@ -46,7 +48,7 @@ WRONG = (
 
 @pytest.fixture(scope="module")
 def said_by_mypy(tmp_path_factory) -> str:
-    """What mypy says of the user's script and of a wrong one, both in one run."""
+    """Return what mypy prints of the user's script and of a wrong one, both in one run."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "user.py").write_text(SCRIPT.read_text())
     (folder / "wrong.py").write_text(WRONG)
@@ -77,6 +79,6 @@ def test_pyright_finds_no_error_and_no_any(script):
         message = "pyright is not here: the public types are checked by mypy alone"
         warnings.warn(message, stacklevel=1)
         pytest.skip(message)
-    said = checked([pyright, "--pythonpath", sys.executable, str(script)])
-    assert " - error" not in said, said
-    held(revealed(said, r"Type of \".*\" is \"(.*)\""), SCRIPT.read_text().count("reveal_type("))
+    output = checked([pyright, "--pythonpath", sys.executable, str(script)])
+    assert " - error" not in output, output
+    held(revealed(output, r"Type of \".*\" is \"(.*)\""), SCRIPT.read_text().count("reveal_type("))

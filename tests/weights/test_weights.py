@@ -50,8 +50,8 @@ def test_rows_are_the_singular_values_of_the_files(tmp_path):
         assert row.shape == matrix.shape
         assert row.stable_rank == pytest.approx(values.sum() / values.max())
         assert row.spectral_norm == pytest.approx(values.max() ** 0.5)
-        wanted = reference.power_law(values)
-        assert (row.tail_exponent, row.tail_count) == (pytest.approx(wanted[0]), wanted[2])
+        expected = reference.power_law(values)
+        assert (row.tail_exponent, row.tail_count) == (pytest.approx(expected[0]), expected[2])
         assert (
             row.tail_exponent_interval[0]
             <= row.tail_exponent
@@ -78,7 +78,7 @@ def test_who_looks_untrained():
     assert changed == ["transformer.h.2.mlp.c_fc.weight", "transformer.h.3.mlp.c_fc.weight"]
 
 
-def test_differences_have_the_spectrum_of_what_was_added(tmp_path):
+def test_differences_have_the_spectrum_of_what_was_added():
     base = fresh()
     tuned = fresh()
     with torch.no_grad():
@@ -196,7 +196,7 @@ def test_adapters_that_are_refused(tmp_path):
     assert (fresh_one.matrices, fresh_one.zero) == ([], ["up.weight"])
     assert "1 more are all zero" in fresh_one.page()
     no_alpha = "no lora_alpha that is a finite number"
-    for words, config in (
+    for message, config in (
         ("of the type IA3; headscan reads LORA", {"peft_type": "IA3"}),
         ("a DoRA adapter", {"use_dora": True}),
         ("began with pissa_niter_4", {"init_lora_weights": "pissa_niter_4"}),
@@ -207,9 +207,9 @@ def test_adapters_that_are_refused(tmp_path):
         (no_alpha, {"alpha_pattern": [1]}),
         (no_alpha, {"lora_alpha": float("inf")}),
     ):
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             weights.run(lora(tmp_path, good, **config))
-    for words, tensors in (
+    for message, tensors in (
         (
             "one of the two factors of up only",
             {"base_model.model.up.lora_A.weight": torch.ones(4, 32)},
@@ -222,7 +222,7 @@ def test_adapters_that_are_refused(tmp_path):
             good | {"base_model.model.up.lora_B.weight": torch.full((32, 4), torch.nan)},
         ),
     ):
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             weights.run(lora(tmp_path, tensors))
     folder = lora(tmp_path, good)
     for pair in ((folder, "gpt-vanilla"), ("gpt-vanilla", folder), (folder, folder)):
@@ -230,13 +230,13 @@ def test_adapters_that_are_refused(tmp_path):
             BadInput, match="is an adapter, which is a difference from its base already"
         ):
             weights.run(pair[0], base=pair[1])
-    for words, text in (("not valid JSON", "{"), ("not a JSON object", "[]")):
+    for message, text in (("not valid JSON", "{"), ("not a JSON object", "[]")):
         (folder / "adapter_config.json").write_text(text)
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=message):
             weights.run(folder)
     lora(folder, good)
-    whole = (folder / "adapter_model.safetensors").read_bytes()
-    (folder / "adapter_model.safetensors").write_bytes(whole[:-5])
+    content = (folder / "adapter_model.safetensors").read_bytes()
+    (folder / "adapter_model.safetensors").write_bytes(content[:-5])
     with pytest.raises(BadInput, match="is truncated"):
         weights.run(folder)
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
@@ -281,21 +281,21 @@ def test_stacks_kernels_and_packed_numbers(tmp_path):
         weights.run(tmp_path)
 
 
-def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    whole = weights.run("gpt-vanilla")
-    seen = []
+def test_a_run_goes_on_where_it_was_stopped(tmp_path):
+    undisturbed = weights.run("gpt-vanilla")
+    announced = []
 
     def stop(stage, done, total, unit):
-        seen.append((done, total, unit))
+        announced.append((done, total, unit))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         weights.run("gpt-vanilla", out=tmp_path, progress=stop)
-    assert seen == [(16, 23, "matrices")]
+    assert announced == [(16, 23, "matrices")]
     read = open_weights("gpt-vanilla").matrices
     assert len(read) == 23
     resumed = weights.run("gpt-vanilla", out=tmp_path, resume=True)
-    assert resumed.matrices == whole.matrices
+    assert resumed.matrices == undisturbed.matrices
     assert torch.get_num_threads() >= 1
 
 

@@ -58,13 +58,13 @@ def test_later_tokens_leak_exactly_nothing(variant):
     model = _model(MixerForCausalLM, **VARIANTS[variant])
     ids = _ids()
     with torch.no_grad():
-        before = model(ids).logits
+        original = model(ids).logits
         for position in range(1, SLOTS):
             changed = ids.clone()
             changed[:, position] = (changed[:, position] + 7) % SIZE
-            after = model(changed).logits
-            assert torch.equal(after[:, :position], before[:, :position])
-            assert not torch.equal(after[:, position:], before[:, position:])
+            moved = model(changed).logits
+            assert torch.equal(moved[:, :position], original[:, :position])
+            assert not torch.equal(moved[:, position:], original[:, position:])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -83,10 +83,10 @@ def test_a_shorter_text_is_the_beginning_of_a_longer_one(variant):
     model = _model(MixerForCausalLM, **VARIANTS[variant])
     ids = _ids()
     with torch.no_grad():
-        whole = model(ids).logits
+        full = model(ids).logits
         for length in (1, 5, SLOTS - 1):
             torch.testing.assert_close(
-                model(ids[:, :length]).logits, whole[:, :length], rtol=1e-4, atol=1e-5
+                model(ids[:, :length]).logits, full[:, :length], rtol=1e-4, atol=1e-5
             )
 
 
@@ -167,9 +167,9 @@ def test_parallel_branches_are_one_flat_mixing_as_a_function():
     parallel = _model(MixerModel, mixing="parallel")
     flat = _model(MixerModel)
     flat.load_state_dict(parallel.state_dict(), strict=False)
-    for one, many in zip(flat.layers, parallel.layers, strict=True):
-        one.mixing.weight.data = sum(branch.weight.data for branch in many.mixing.branches)
-        one.mixing.bias.data = sum(branch.bias.data for branch in many.mixing.branches)
+    for flat_layer, many in zip(flat.layers, parallel.layers, strict=True):
+        flat_layer.mixing.weight.data = sum(branch.weight.data for branch in many.mixing.branches)
+        flat_layer.mixing.bias.data = sum(branch.bias.data for branch in many.mixing.branches)
     torch.testing.assert_close(
         flat(_ids()).last_hidden_state, parallel(_ids()).last_hidden_state, rtol=1e-4, atol=1e-5
     )
@@ -178,11 +178,11 @@ def test_parallel_branches_are_one_flat_mixing_as_a_function():
 def test_bidirectional_sees_all_but_the_token_it_predicts():
     model = _model(MixerForBidirectionalLM, bidirectional=True)
     ids = _ids(rows=1)
-    before = model(ids).logits
+    original = model(ids).logits
     for position in range(1, SLOTS):
         changed = ids.clone()
         changed[:, position] = (changed[:, position] + 7) % SIZE
-        moved = (model(changed).logits != before).any(-1)[0]
+        moved = (model(changed).logits != original).any(-1)[0]
         assert not moved[position - 1]
         assert moved[torch.arange(SLOTS) != position - 1].all()
     assert not model.can_generate()
@@ -221,15 +221,15 @@ def test_training_keeps_the_mask_and_the_initial_weights_are_as_published():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"mixing": "soup"}, "mixing must be"),
         ({"mixing": "expanded", "kernel_size": 2}, "kernel"),
         ({"mixing_heads": 0}, "at least 1"),
     ],
 )
-def test_bad_configurations(options, words):
-    with pytest.raises(BadInput, match=words):
+def test_bad_configurations(options, message):
+    with pytest.raises(BadInput, match=message):
         _config(**options)
 
 
@@ -264,5 +264,5 @@ def test_a_lens_sees_its_blocks():
     assert {"embedding", "block.0", "block.1", "block.1.mixer", "block.1.mlp", "head"} <= set(
         lens.sites
     )
-    found = lens.run(_ids(), sites=["block.1", "block.1.mixer"])
-    assert found["block.1"].shape == (3, SLOTS, 8)
+    states = lens.run(_ids(), sites=["block.1", "block.1.mixer"])
+    assert states["block.1"].shape == (3, SLOTS, 8)

@@ -24,15 +24,15 @@ def problem():
 def test_gathered_cross_entropy_equals_projecting_everything(problem, form, with_bias):
     hidden, table, labels = problem
     bias = torch.randn(13, dtype=torch.float64) if with_bias else None
-    whole = full_ce_loss(hidden, table, labels, bias=bias)
+    full = full_ce_loss(hidden, table, labels, bias=bias)
     part = ce_loss(*_swap(gather_rows(hidden, labels), table), form, bias=bias, chunk=4)
-    assert part.item() == pytest.approx(whole.item(), abs=1e-10)
-    for one, other in zip(
+    assert part.item() == pytest.approx(full.item(), abs=1e-10)
+    for actual, expected in zip(
         torch.autograd.grad(part, (hidden, table)),
-        torch.autograd.grad(whole, (hidden, table)),
+        torch.autograd.grad(full, (hidden, table)),
         strict=True,
     ):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
 
 
 def full_ce_loss(hidden, table, labels, bias=None):

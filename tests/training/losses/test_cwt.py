@@ -93,9 +93,9 @@ def test_chunked_under_autocast_has_the_gradient_of_unique():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = cwt_loss(hidden, table, targets, form=form, chunk=16)
         gradients.append(torch.autograd.grad(loss, (hidden, table)))
-    for one, other in zip(*gradients, strict=True):
-        assert one.dtype == torch.float32
-        torch.testing.assert_close(one, other, rtol=0.05, atol=2e-3)
+    for actual, expected in zip(*gradients, strict=True):
+        assert actual.dtype == torch.float32
+        torch.testing.assert_close(actual, expected, rtol=0.05, atol=2e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -134,13 +134,13 @@ def test_one_unique_token_gives_log_k_and_no_gradient(form):
 
 def test_pool_makes_micro_batches_equal_the_large_batch():
     hidden, table, targets = _problem(30, 5, 12, seed=5)
-    whole = _value_and_gradients("unique", hidden, table, targets)
+    at_once = _value_and_gradients("unique", hidden, table, targets)
     parts = sum(
         cwt_loss(hidden[part], table, targets[part], pool=targets, reduction="sum")
         for part in (slice(0, 7), slice(7, 8), slice(8, 30))
     )
     got = (parts / 30, *torch.autograd.grad(parts / 30, (hidden, table)))
-    for want, have in zip(whole, got, strict=True):
+    for want, have in zip(at_once, got, strict=True):
         torch.testing.assert_close(have, want, rtol=0, atol=1e-12)
 
 
@@ -170,7 +170,7 @@ def test_accuracy_counts_rows_that_find_their_token():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"targets": torch.tensor([0, 9])}, "outside the vocabulary"),
         ({"targets": torch.tensor([0])}, "2 hidden states but 1 targets"),
@@ -184,11 +184,11 @@ def test_accuracy_counts_rows_that_find_their_token():
         ({"form": "chunked", "chunk": 0}, "chunk"),
     ],
 )
-def test_bad_input_is_one_clear_sentence(change, words):
+def test_bad_input_is_one_clear_sentence(change, message):
     arguments = {
         "hidden": torch.zeros(2, 3),
         "embeddings": torch.zeros(4, 3),
         "targets": torch.tensor([0, 1]),
     } | change
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput, match=message):
         cwt_loss(**arguments)

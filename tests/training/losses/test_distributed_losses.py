@@ -33,14 +33,14 @@ def _work(results, rank):
     hidden, table, targets = _problem()
     start = sum(SHARES[:rank])
     part = slice(start, start + SHARES[rank])
-    own = hidden[part].clone().requires_grad_()
+    local = hidden[part].clone().requires_grad_()
     shared = table.clone().requires_grad_()
-    loss = _share(own, shared, targets[part])
+    loss = _share(local, shared, targets[part])
     loss.backward()
     loss = loss.detach() / 2
     for tensor in (loss, shared.grad):  # what DDP does with gradients: the mean over processes
         dist.all_reduce(tensor)
-    torch.save([loss, shared.grad / 2, own.grad / 2], results / f"{rank}.pt")
+    torch.save([loss, shared.grad / 2, local.grad / 2], results / f"{rank}.pt")
 
 
 def test_two_processes_equal_one(tmp_path):

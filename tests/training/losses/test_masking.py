@@ -12,34 +12,34 @@ MASK = 1000
 
 def _masked(special=None):
     ids = torch.randint(SIZE, (400, 500), generator=torch.Generator().manual_seed(0))
-    seen, labels = mask_tokens(
+    masked_ids, labels = mask_tokens(
         ids,
         mask_id=MASK,
         vocabulary=SIZE,
         special=special,
         generator=torch.Generator().manual_seed(1),
     )
-    return ids, seen, labels != -100, labels
+    return ids, masked_ids, labels != -100, labels
 
 
-def _share(what, among):
-    return what[among].float().mean().item()
+def _share(values, among):
+    return values[among].float().mean().item()
 
 
 def test_bert_masking_has_its_shares():
-    ids, seen, chosen, labels = _masked()
-    assert chosen.float().mean().item() == pytest.approx(0.15, abs=0.005)
-    assert _share(seen == MASK, chosen) == pytest.approx(0.80, abs=0.01)
-    assert _share(seen == ids, chosen) == pytest.approx(0.10, abs=0.01)
-    assert torch.equal(seen[~chosen], ids[~chosen])
-    assert torch.equal(labels[chosen], ids[chosen])
+    ids, masked_ids, selected, labels = _masked()
+    assert selected.float().mean().item() == pytest.approx(0.15, abs=0.005)
+    assert _share(masked_ids == MASK, selected) == pytest.approx(0.80, abs=0.01)
+    assert _share(masked_ids == ids, selected) == pytest.approx(0.10, abs=0.01)
+    assert torch.equal(masked_ids[~selected], ids[~selected])
+    assert torch.equal(labels[selected], ids[selected])
 
 
 def test_special_tokens_are_never_chosen():
     special = torch.zeros(400, 500, dtype=torch.bool)
     special[:, ::2] = True
-    _, _, chosen, _ = _masked(special)
-    assert not chosen[special].any()
+    _, _, selected, _ = _masked(special)
+    assert not selected[special].any()
 
 
 @pytest.mark.parametrize("options", [{"share": 0.0}, {"share": 1.0}])
