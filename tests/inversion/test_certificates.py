@@ -8,7 +8,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from headscan.inversion import Exact, Joint, invert
-from headscan.inversion.assess import bound, compare, gives_vectors, multiplications, near_rows
+from headscan.inversion.comparisons import (
+    bound,
+    compare,
+    gives_vectors,
+    multiplications,
+    near_rows,
+)
 from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor
 from headscan.model import Lens
 from headscan.model.slicing import Slice

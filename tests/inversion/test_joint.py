@@ -7,7 +7,7 @@ import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 from headscan.inversion import Joint, invert
-from headscan.inversion.methods import JointSearch, joint
+from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.observation import EmbeddingSlice, NextTokenSlice
 from headscan.leaks.gradient import gradients_of, tokens_in_gradient
 from headscan.model import Lens

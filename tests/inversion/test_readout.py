@@ -3,15 +3,11 @@
 import pytest
 import torch
 
-from headscan.inversion import readout
+from headscan.inversion import readout_fit
 from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.readout import (
-    ReadoutRanking,
-    ReadoutSums,
-    TokenScores,
-    prior_pays,
-    readouts_of,
-)
+from headscan.inversion.readout import ReadoutSums
+from headscan.inversion.readout_fit import readouts_of
+from headscan.inversion.token_scores import TokenScores, prior_pays
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -19,8 +15,8 @@ from tests.inversion.conftest import build
 
 @pytest.fixture
 def small_fit(monkeypatch, tmp_path):
-    monkeypatch.setattr(readout, "WINDOWS", 512)
-    monkeypatch.setattr(readout, "LONE", 256)
+    monkeypatch.setattr(readout_fit, "WINDOWS", 512)
+    monkeypatch.setattr(readout_fit, "LONE", 256)
     monkeypatch.setenv("HEADSCAN_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -139,7 +135,7 @@ def test_a_prior_that_misleads_hides_no_token_that_tried_ones_tell_of(small_fit,
     misled = torch.arange(4000, 0, -1).float()
     misled[2900] = -1.0
     monkeypatch.setattr(scores, "scores", lambda found: misled.clone())
-    order = ReadoutRanking(scores, [17], goals[1], None)
+    order = scores.ranking([17])
     batches = [order.next(16)]
     outputs = torch.cat([cut.run([[17, token]])[0][1:] for token in batches[0].tolist()])
     order.learn(

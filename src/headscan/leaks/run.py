@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.inversion.assess import multiplications
-from headscan.inversion.run import refuse_unused
+from headscan.inversion.comparisons import multiplications
 from headscan.leaks.mechanisms import MECHANISMS, Mechanism, read_format
 from headscan.leaks.policy import held_to, read_policy
 from headscan.leaks.positions import SENTENCES, prior_of
@@ -46,6 +45,27 @@ from headscan.text.source import (
     check_text,
     source_name,
 )
+
+from collections.abc import Mapping
+from headscan.run import VERBS
+def refuse_unused(
+    verb: str, values: Mapping[str, object], names: Sequence[str], by: str, users: Sequence[str]
+) -> None:
+    """Raise BadInput for the first of the options `names` that was changed, though `by` does not
+    use it.
+    """
+    for field in VERBS[verb].options():
+        value = values.get(field.name)
+        default = field.default
+        changed = value is not default and (
+            isinstance(value, Tensor | np.ndarray) or value != default
+        )
+        if field.name in names and changed:
+            raise BadInput(
+                f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}."
+            )
+
+
 
 # ---- What may leak of a model's work on a text, and what `headscan privacy` can be asked for.
 
