@@ -22,7 +22,7 @@ import torch
 from _table import needs
 
 from headscan.leaks.bounds import Code, draws_of, leak_bounds, pairwise_bits, pairwise_curve
-from headscan.leaks.positions import cut_prior, prior_of
+from headscan.leaks.priors import cut_prior, prior_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
@@ -137,7 +137,7 @@ def _enumerated(
         generator = torch.Generator().manual_seed(seed)
         rows = torch.multinomial(code.prior, count, replacement=True, generator=generator)
         curve = pairwise_curve(code, [scale for s in sigmas for scale in (2 * s, s)], rows=rows)
-        drawn = draws_of(code, sigmas, draws=count, seed=1, every=False)
+        drawn = draws_of(code, sigmas, draws=count, seed=1, all_rows=False)
         means = curve.mean(1)
         errors = curve.std(1) / count**0.5
         for k, (noise, one) in enumerate(zip(noises, drawn, strict=True)):

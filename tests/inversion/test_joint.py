@@ -9,7 +9,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from headscan.inversion import Joint, invert
 from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.observation import EmbeddingSlice, NextTokenSlice
-from headscan.leaks.gradient import gradients_of, tokens_in_gradient
+from headscan.leaks.gradient_span import gradients_of, tokens_in_gradient
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput

@@ -7,26 +7,22 @@ import pytest
 import torch
 
 from headscan.leaks import MECHANISMS, privacy
-from headscan.leaks.channels import longest_common, sites_of
-from headscan.leaks.mechanisms import read_format
-from headscan.leaks.policy import judge, read_policy
-from headscan.leaks.run import plan_of
-from headscan.leaks.trials import QueryInversion, collisions, nearest_of, recovered
+from headscan.leaks.cache_attacks import longest_common
+from headscan.leaks.channels import sites_of
+from headscan.leaks.margins import collisions, nearest_of
+from headscan.leaks.number_formats import read_format
+from headscan.leaks.plan import plan_of
+from headscan.leaks.policy import read_policy
+from headscan.leaks.query_inversion import QueryInversion, recovered
+from headscan.leaks.verdict import judge
 from headscan.model import Lens
 from headscan.model.slicing.prefix import cache_slice
-from headscan.run import BadInput, Given, Run
+from headscan.run import BadInput, Run
+from tests.leaks.conftest import settings
 from tests.leaks.test_policy import TEXT, written
 from tests.leaks.test_privacy import lens
 
 __all__ = ["lens"]
-GIVEN = {
-    "sites": None,
-    "release": "cache",
-    "defence": None,
-    "length": 21,
-    "windows": 5,
-    "candidates": None,
-}
 
 
 @pytest.mark.parametrize("tokens", [16, 21, 40, 5])
@@ -185,17 +181,18 @@ def test_several_defences_take_fewer_sites_and_candidates_and_say_so(monkeypatch
     lens = Lens.load("gpt-vanilla")
     told = []
     monkeypatch.setattr("headscan.leaks.channels.MANY", 2)
-    monkeypatch.setattr("headscan.leaks.run.LIMIT", 2e9)
-    one, two = ({**GIVEN, "defence": defence} for defence in (None, "permutation,rounding"))
-    states = {**one, "release": "states"}
-    found = [sites_of(lens, Given(asked)) for asked in (states, one, two)]
+    monkeypatch.setattr("headscan.leaks.plan.LIMIT", 2e9)
+    states = settings()
+    one = settings(release="cache")
+    two = settings(release="cache", defence="permutation,rounding")
+    found = [sites_of(lens, each) for each in (states, one, two)]
     assert found == [("block.0", "block.2", "block.4"), ("block.0", "block.2"), ("block.0",)]
     cut = cache_slice(lens, [2])
     texts = [list(range(400))]
-    for asked in (one, two):
+    for each in (one, two):
         run = Run.quiet()
         monkeypatch.setattr(type(run), "announce", lambda self, note: told.append(note))
-        told.append(plan_of(cut, texts, Given(asked), run, sites=2))
+        told.append(plan_of(cut, texts, each, run, sites=2))
     assert told[3].candidates < told[1].candidates
     assert "sites: 2; --windows" in told[0]
     assert "sites: 2, defences beside none: 2; --windows" in told[2]

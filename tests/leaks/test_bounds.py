@@ -111,7 +111,7 @@ def test_nothing_is_said_without_noise_or_of_what_is_no_number():
 def test_draws_are_unbiased_with_and_without_the_rows_of_all_candidates():
     code = code_of(50, 4, 9)
     (with_all,), (without,) = (
-        draws_of(code, [0.8], draws=4000, every=every) for every in (True, False)
+        draws_of(code, [0.8], draws=4000, all_rows=all_rows) for all_rows in (True, False)
     )
     both = float(with_all.bits.var() + without.bits.var()) / 4000
     assert abs(float(with_all.bits.mean() - without.bits.mean())) < 4 * both**0.5

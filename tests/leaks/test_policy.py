@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from headscan.leaks import privacy
-from headscan.leaks.policy import judge, read_policy
-from headscan.leaks.trials import Membership, advantage, area_under, true_positives
-from headscan.run import BadInput, Given, Run
+from headscan.leaks.membership import Membership, advantage, area_under, true_positives
+from headscan.leaks.policy import read_policy
+from headscan.leaks.verdict import judge
+from headscan.run import BadInput, Run
 from tests.command_line import headscan as cli
+from tests.leaks.conftest import settings
 from tests.leaks.test_privacy import lens
 
 __all__ = ["lens"]
@@ -218,7 +220,7 @@ def test_a_model_that_learned_its_texts_by_heart_gives_them_away(lens, tmp_path)
     test = Membership(members=str(tmp_path / "members.txt"), tokens=16, pieces=24, neighbours=2)
 
     def areas():
-        rows = test.measure(lens, [list(texts[1].encode())], Given(seed=0), Run.quiet())
+        rows = test.measure(lens, [list(texts[1].encode())], settings(), Run.quiet())
         return {row.setting: row for row in rows if row.quantity == "AUC"}
 
     before = areas()

@@ -7,10 +7,10 @@ import torch
 
 from headscan.inversion import exact
 from headscan.leaks import MECHANISMS, Mapped, cache_slice, privacy, read_format
-from headscan.leaks import run as budget
-from headscan.leaks.audit import exact_attack
-from headscan.leaks.channels import retrieval
-from headscan.leaks.mechanisms import Projection
+from headscan.leaks import plan as budget
+from headscan.leaks.defences import Projection
+from headscan.leaks.embedding import retrieval
+from headscan.leaks.exact_attack import exact_attack
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
@@ -163,19 +163,18 @@ def test_a_known_rotation_changes_no_bit_and_few_directions_tell_less(lens):
 
 
 @pytest.mark.parametrize("defence", MECHANISMS.names())
-def test_a_defence_brings_states_back(lens, defence):
+def test_a_defence_brings_states_back(defence):
     states = torch.randn(50, 32)
-    fitted = MECHANISMS[defence]().fit(states, 0, lens)
-    seen = fitted.seen(states)
-    assert torch.allclose(fitted.seen(fitted.back(seen)), seen, atol=1e-4)
-    kept = fitted.seen if fitted.kept is None else fitted.kept
+    fitted = MECHANISMS[defence]().fit(states, 0)
+    seen = fitted.release(states)
+    assert torch.allclose(fitted.release(fitted.restore(seen)), seen, atol=1e-4)
     lossless = defence in (
         "rotation",
         "per-coordinate",
         "permutation",
         "kv-cloak",
     )  # the last one undoes itself
-    assert torch.allclose(fitted.back(kept(states)), states, atol=1e-3) is lossless
+    assert torch.allclose(fitted.restore(fitted.received(states)), states, atol=1e-3) is lossless
 
 
 def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):

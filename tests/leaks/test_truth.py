@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headscan.leaks.bounds import Code, draws_of, leak_bounds, pairwise_curve
-from headscan.leaks.positions import prior_of
+from headscan.leaks.priors import prior_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
@@ -122,7 +122,7 @@ def test_all_prompts_of_three_tokens_hold_the_bounds(lens, pairs):
         curve = pairwise_curve(
             code, [scale for sigma in sigmas for scale in (2 * sigma, sigma)], rows=rows
         )
-        for k, draws in enumerate(draws_of(code, sigmas, draws=128, every=False)):
+        for k, draws in enumerate(draws_of(code, sigmas, draws=128, all_rows=False)):
             truth = float(draws.bits.mean())
             error = float(draws.bits.std()) / 128**0.5
             low = curve[2 * k]

@@ -6,22 +6,18 @@
 - `headscan.leaks.bounds`: the bounds themselves, on points and probabilities
 - `cache_slice`, `Mapped`, `read_format`: caches, rounded releases, number formats, as slices that
   `headscan.inversion` inverts
-- `applied`, `ChangedCache`, `working`: a mechanism at work in a model
+- `working`, `ChangedCache`: a defence at work in a model, with `Lens.patch`
 """
 
 from typing import Any
 
-from headscan.leaks.mechanisms import (
-    MECHANISMS,
-    ChangedCache,
-    NumberFormat,
-    applied,
-    read_format,
-    working,
-)
+from headscan.leaks.defences import MECHANISMS, working
+from headscan.leaks.exposure import ChangedCache
+from headscan.leaks.number_formats import NumberFormat, read_format
 from headscan.leaks.policy import Policy, read_policy
+from headscan.leaks.registry import CHANNELS, TESTS, LeakTest
 from headscan.leaks.result import PrivacyResult
-from headscan.leaks.run import CHANNELS, TESTS, LeakTest, privacy
+from headscan.leaks.run import privacy
 from headscan.model.slicing.prefix import CacheSlice, Mapped, cache_slice
 from headscan.run.errors import renamed
 
@@ -36,7 +32,6 @@ __all__ = [
     "NumberFormat",
     "Policy",
     "PrivacyResult",
-    "applied",
     "cache_slice",
     "privacy",
     "read_format",
