@@ -339,9 +339,12 @@ def _exchange_evidence(
 ) -> list[Evidence]:
     """Exchange one token at a time, those with the nearest vectors first."""
     cut = problem.cut
-    lists = [(cut.vectors - cut.vectors[token]).norm(dim=1).argsort() for token in tokens]
-    if problem.allowed is not None:
-        lists = [names[problem.allowed[names]] for names in lists]
+    lists = []
+    for token in tokens:
+        nearest = (cut.vectors - cut.vectors[token]).norm(dim=1).argsort()
+        if problem.allowed is not None:
+            nearest = nearest[problem.allowed[nearest]]
+        lists.append(nearest)
     known = problem.known[number]
     positions = [position for position in range(len(tokens)) if position not in known]
     residuals_of = PromptResiduals(cut, problem.targets[number], UNLIMITED)

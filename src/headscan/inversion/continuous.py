@@ -238,23 +238,23 @@ def descend(
     return _Optimisation(cut, target, length, settings, decoder).run(progress)
 
 
+@dataclass(eq=False)
 class _Optimisation:
     """One batch of descents: the vectors `x` of all prompts are moved together."""
 
-    def __init__(
-        self, cut: Runs, target: Tensor, length: int, settings: Descent, decoder: Decoder
-    ) -> None:
-        self.cut = cut
-        self.settings = settings
-        self.decoder = decoder
-        self.length = length
-        self.table = cut.vectors.float()
-        self.direct = settings.method == "direct"
-        self.goal = target
-        self.target = target.float()
+    cut: Runs
+    goal: Tensor
+    length: int
+    settings: Descent
+    decoder: Decoder
+
+    def __post_init__(self) -> None:
+        self.table = self.cut.vectors.float()
+        self.direct = self.settings.method == "direct"
+        self.target = self.goal.float()
         self.x = self._begin()
         self.best = self.x.clone()
-        self.best_loss = torch.full((len(target),), float("inf"), device=target.device)
+        self.best_loss = torch.full((len(self.goal),), float("inf"), device=self.goal.device)
 
     def run(self, progress: Progress | None = None) -> Descended:
         steps = self._minimise(progress)

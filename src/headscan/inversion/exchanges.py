@@ -3,6 +3,7 @@ no output shows.
 """
 
 import sys
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -17,36 +18,37 @@ FEW = 256  # tokens that are tried at a position where all of them would take to
 TRIAL_ROWS = 255  # rows of one pass that looks for positions without influence
 
 
+@dataclass(eq=False)
 class PromptResiduals:
     """Residuals of whole prompts: the root mean square over positions of ||O - O*|| / ||O*||.
 
     Attributes:
         budget: prompts that may be run; `count` were.
-        planned: prompts that will be run as far as is known, for the progress.
+        planned: prompts that will be run as far as is known, for the progress; `reported` were.
+        batch: prompts of one pass.
         notes: sentences about smaller batches after running out of memory.
     """
 
-    def __init__(
-        self, cut: SlicedModel, target: Tensor, budget: int, progress: Progress | None = None
-    ) -> None:
-        self.cut = cut
-        self.target = target[None].float()
-        self.budget = budget
-        self.progress = progress
-        self.count = 0
-        self.batch = 256
-        self.planned = 0
-        self.notes: list[str] = []
-        self._reported = 0
+    cut: SlicedModel
+    target: Float[Tensor, "kept w"]
+    budget: int
+    progress: Progress | None = None
+    count: int = 0
+    planned: int = 0
+    batch: int = 256
+    notes: list[str] = field(default_factory=list)
+    reported: int = 0
 
     @torch.no_grad()
     def __call__(self, rows: Int[Tensor, "N T"]) -> Float[Tensor, " N"]:
         """Return the residual of each row of tokens."""
 
+        target = self.target[None].float()
+
         def run(part: slice) -> Tensor:
-            values = relative(self.cut.run(rows[part]), self.target).pow(2).mean(1).sqrt()
-            self.report(len(values), "candidates")
-            return values
+            residuals = relative(self.cut.run(rows[part]), target)
+            self.report(len(residuals), "candidates")
+            return residuals.pow(2).mean(1).sqrt()
 
         residuals, self.batch, note = split_on_exhaustion(run, len(rows), self.batch)
         if note:
@@ -56,10 +58,10 @@ class PromptResiduals:
 
     def report(self, prompts: int, stage: str) -> None:
         """Add so many prompts to the progress."""
-        self._reported += prompts
+        self.reported += prompts
         if self.progress:
-            total = max(self._reported, self.planned)
-            self.progress(f"joint search · {stage}", self._reported, total, "texts")
+            total = max(self.reported, self.planned)
+            self.progress(f"joint search · {stage}", self.reported, total, "texts")
 
     @property
     def left(self) -> int:

@@ -111,39 +111,36 @@ class _Beam:
         return float(self.residuals[0])
 
 
+@dataclass
 class _JointWork:
-    """One call of `joint`."""
+    """One call of `joint`.
 
-    def __init__(
-        self,
-        cut: SlicedModel,
-        target: Tensor,
-        length: int,
-        settings: JointSearch,
-        *,
-        known: dict[int, int],
-        tolerance: float,
-        allowed: Tensor | None,
-        seed: int,
-        progress: Progress | None,
-    ) -> None:
-        self.cut = cut
-        self.target = target
-        self.length = length
-        self.settings = settings
-        self.known = known
-        self.tolerance = tolerance
-        self.allowed = allowed
-        self.seed = seed
-        self.progress = progress
-        self.residuals_of = PromptResiduals(cut, target, settings.budget, progress)
-        self.free = [position for position in range(length) if position not in known]
-        # Whether the output of every position is given.
-        self.complete = cut.slice.pool is None and cut.kept(length) == list(range(length))
+    Attributes:
+        free: the positions whose tokens are not known.
+        complete: whether the output of every position is given.
+    """
+
+    cut: SlicedModel
+    target: Tensor
+    length: int
+    settings: JointSearch
+    known: dict[int, int]
+    tolerance: float
+    allowed: Tensor | None
+    seed: int
+    progress: Progress | None
+
+    def __post_init__(self) -> None:
+        positions = list(range(self.length))
+        budget = self.settings.budget
+        self.residuals_of = PromptResiduals(self.cut, self.target, budget, self.progress)
+        self.free = [position for position in positions if position not in self.known]
+        self.complete = self.cut.slice.pool is None and self.cut.kept(self.length) == positions
 
     def search(self) -> Reconstruction:
-        few = max(1, self.settings.restarts // 2)
-        attempts = [(self.settings.restarts, 1), *((few, times) for times in self.settings.longer)]
+        restarts = self.settings.restarts
+        few = max(1, restarts // 2)
+        attempts = [(restarts, 1), *((few, times) for times in self.settings.longer)]
         beam: _Beam | None = None
         if self.free and self.complete:  # a linear readout is the first start
             beam = self._exchanged(self._read(), last=False)
@@ -223,9 +220,8 @@ class _JointWork:
             for position, token in self.known.items():
                 rows[:, position] = token
             lists = self._fitted(rows, number + 1)
-            guess = torch.tensor(
-                [self.known.get(position, int(tokens[0])) for position, tokens in enumerate(lists)]
-            )
+            best = dict(enumerate(int(tokens[0]) for tokens in lists))
+            guess = torch.tensor([*(best | self.known).values()])
             if any(torch.equal(guess, earlier) for earlier in guesses):
                 break
             guesses.append(guess)
@@ -254,7 +250,8 @@ class _JointWork:
         for part in rows.to(cut.lens.device).split(BATCH):
             vectors = cut.embed(part)
             outputs = cut.states(inputs_embeds=vectors).float()
-            sums.update(vectors[:, self.free].flatten(0, 1), outputs[:, self.free].flatten(0, 1))
+            free_vectors = vectors[:, self.free].flatten(0, 1)
+            sums.update(free_vectors, outputs[:, self.free].flatten(0, 1))
             self.residuals_of.report(len(part), f"fit {number}")
         target = self.target.to(cut.lens.device).float()
         return self._ranked(sums.solve(cut.vectors).scores(cut.vectors, target))

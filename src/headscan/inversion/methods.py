@@ -22,7 +22,7 @@ from headscan.run import BadInput, Named, Option, Progress, Registry, Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is to be inverted.
+    """Outputs of prompts that are to be inverted.
 
     Attributes:
         cut: the slice.

@@ -1,4 +1,4 @@
-"""What may be given of a prompt in place of its text."""
+"""Observations: what an attacker may have of a prompt in place of its text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ class EmbeddingSlice(SlicedModel):
     """The mean over positions of the last block's output, of unit length, [B, 1, w]."""
 
     def __init__(self, lens: Lens) -> None:
-        super().__init__(Slice(sites=(lens.match("block.*")[-1],), pool="mean"), lens)
+        last_block = lens.match("block.*")[-1]
+        super().__init__(Slice(sites=(last_block,), pool="mean"), lens)
 
     def part(self, states: Tensor) -> Tensor:
         return F.normalize(super().part(states).float(), dim=-1)

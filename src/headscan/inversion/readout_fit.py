@@ -101,7 +101,8 @@ def _fit(cut: SlicedModel, batches: list[Tensor], progress: Progress | None) -> 
         outputs = cut.states(inputs_embeds=vectors).float()
         first.update(vectors[:, 0], outputs[:, 0])
         if ids.shape[1] > 1:
-            later.update(vectors[:, 1:].flatten(0, 1), outputs[:, 1:].flatten(0, 1))
+            later_vectors = vectors[:, 1:].flatten(0, 1)
+            later.update(later_vectors, outputs[:, 1:].flatten(0, 1))
         done += ids.numel()
         if progress:
             progress("fit of the readout", done, total, "tokens")

@@ -65,7 +65,8 @@ class Evidence:
         finite = residuals.nan_to_num(nan=INFINITE, posinf=INFINITE).double()
         order = finite.argsort(stable=True)
         least: dict[int, float] = {}
-        for token, value in zip(tokens[order].tolist(), finite[order].tolist(), strict=True):
+        ordered = zip(tokens[order].tolist(), finite[order].tolist(), strict=True)
+        for token, value in ordered:
             least.setdefault(token, value)
 
         residual = least.pop(taken, INFINITE)
@@ -155,8 +156,9 @@ def relative(
     """
     targets = targets.float()
     # Both are scaled by a power of two, which is exact: squares neither overflow nor vanish.
-    _, exponent = targets.abs().amax(-1, keepdim=True).nan_to_num(posinf=1.0).frexp()
-    scale = torch.ldexp(torch.ones_like(targets[..., :1]), -exponent.clamp(-126, 126))
+    largest = targets.abs().amax(-1, keepdim=True).nan_to_num(posinf=1.0)
+    exponent = -largest.frexp().exponent.clamp(-126, 126)
+    scale = torch.ldexp(torch.ones_like(largest), exponent)
     difference = ((outputs.float() - targets) * scale).norm(dim=-1)
     residuals: Tensor = difference / (targets * scale).norm(dim=-1).clamp_min(1e-30)
     return residuals.nan_to_num(nan=INFINITE, posinf=INFINITE, neginf=-INFINITE)

@@ -121,8 +121,8 @@ def invert(
     progress: Progressing = None,
     command: CommandLine = None,
 ) -> InvertResult:
-    """Run a slice on prompts, forget the prompts, and find them again from the output; or take
-    states that leaked.
+    """Run a slice on prompts, forget the prompts, and find them again from the output; or start
+    from states that leaked.
 
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.

@@ -52,8 +52,10 @@ class FirstPositions:
     def products(self) -> Float[Tensor, "3 V"]:
         """Return F_0.F_0, F_0.change and change.change of each token."""
         parts = []
-        for f, g in zip(self.outputs.split(ROWS), self.change.split(ROWS), strict=True):
-            parts.append(torch.stack([(f * f).sum(1), (f * g).sum(1), (g * g).sum(1)]))
+        rows = zip(self.outputs.split(ROWS), self.change.split(ROWS), strict=True)
+        for first, change in rows:
+            pairs = ((first, first), (first, change), (change, change))
+            parts.append(torch.stack([(left * right).sum(1) for left, right in pairs]))
         return torch.cat(parts, dim=1)
 
 
@@ -100,7 +102,8 @@ def _outputs_alone(cut: SlicedModel, progress: Progress | None) -> Tensor:
     for tokens in torch.arange(cut.vocabulary_size, device=cut.lens.device).split(STEP):
 
         def run(part: slice, tokens: Tensor = tokens) -> Tensor:
-            return cut.states(inputs_embeds=cut.embed(tokens[part])[:, None])[:, 0].float()
+            vectors = cut.embed(tokens[part])[:, None]
+            return cut.states(inputs_embeds=vectors)[:, 0].float()
 
         outputs, batch, _ = split_on_exhaustion(run, len(tokens), batch)
         parts.append(outputs)

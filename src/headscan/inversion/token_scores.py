@@ -7,6 +7,8 @@ all positions of a window; where it was wrong, the positions after it are run ag
 costs time and nothing else.
 """
 
+from dataclasses import dataclass, field
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -28,39 +30,31 @@ INDEPENDENT = 100
 DOUBT = 0.1
 
 
+@dataclass(eq=False)
 class TokenScores:
-    """The scores of each token at the positions of one prompt: readout and, if asked for, prior."""
+    """The scores of each token at the positions of one prompt: readout and, if asked for, prior.
 
-    def __init__(
-        self,
-        cut: SlicedModel,
-        readouts: Readouts,
-        goals: Float[Tensor, "T w"],
-        known: list[int],
-        *,
-        allowed: Bool[Tensor, " V"] | None = None,
-        prior: bool = False,
-    ) -> None:
-        """Set what the scores are computed from.
+    Attributes:
+        cut: the slice.
+        readouts: its readouts.
+        goals: the outputs given.
+        known: the tokens before the first output.
+        allowed: the tokens that may be returned; None: all.
+        prior: whether the model's own distribution counts.
+        begin: the first position of the window that is scored.
+        draft: the tokens that are expected in it.
+    """
 
-        Args:
-            cut: the slice.
-            readouts: its readouts.
-            goals: the outputs given.
-            known: the tokens before the first output.
-            allowed: the tokens that may be returned; None: all.
-            prior: whether the model's own distribution counts.
-        """
-        self.cut = cut
-        self.readouts = readouts
-        self.goals = goals
-        self.known = known
-        self.allowed = allowed
-        self.prior = prior
-        self.begin = -1  # the first position of the window
-        self.draft: list[int] = []
-        self._readout_scores: Tensor | None = None  # in the window
-        self._nats: Tensor | None = None  # log-probabilities of the prior along the draft
+    cut: SlicedModel
+    readouts: Readouts
+    goals: Float[Tensor, "T w"]
+    known: list[int]
+    allowed: Bool[Tensor, " V"] | None = None
+    prior: bool = False
+    begin: int = -1
+    draft: list[int] = field(default_factory=list)
+    _readout_scores: Tensor | None = None  # in the window
+    _nats: Tensor | None = None  # log-probabilities of the prior along the draft
 
     def ranking(self, prefix: list[int]) -> ReadoutRanking:
         """Return the order of candidates at the position after the tokens `prefix`."""
@@ -124,16 +118,17 @@ class TokenScores:
     @torch.no_grad()
     def _run_draft(self, prefix: list[int]) -> None:
         """Compute the prior along the draft, which begins with the tokens found in the window."""
-        in_window = prefix[self.begin :]
-        self.draft = in_window + self.draft[len(in_window) :]
+        tokens = prefix[self.begin :]
+        self.draft = tokens + self.draft[len(tokens) :]
         context = (self.known + prefix[: self.begin])[-CONTEXT:]
         ids = torch.tensor([context + self.draft[:-1]], device=self.cut.lens.device)
         nats = self.goals.new_zeros(len(self.draft), self.cut.vocabulary_size)
         if ids.shape[1]:
             # A model has no distribution of a text's first token: its row stays zero.
             first_row = 0 if context else 1
-            logits = self.cut.lens.run(ids, sites="head")["head"][0, max(len(context) - 1, 0) :]
-            shares = logits.float().softmax(-1).nan_to_num()
+            logits = self.cut.lens.run(ids, sites="head")["head"][0]
+            in_window = logits[max(len(context) - 1, 0) :]
+            shares = in_window.float().softmax(-1).nan_to_num()
             nats[first_row:] = ((1 - DOUBT) * shares + DOUBT / shares.shape[-1]).log()
         self._nats = nats
 

@@ -1,4 +1,4 @@
-"""What a release gives away of a text: attacks, and bits between proved bounds.
+"""Leakage of a text from what is released of it: attacks, and bits between proved bounds.
 
 - `privacy`: the verb; `CHANNELS`: what may leak (states, cache, logits, embedding, gradient);
   `MECHANISMS`: how it is protected; `TESTS`: attacks, margins, membership beside the bits;

@@ -3,6 +3,7 @@ there is no noise, and what the model loses.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from headscan.leaks.defences import Change, same, working
 from headscan.leaks.exact_attack import ExactAttack, exact_attack
-from headscan.leaks.exposure import Exposure, protected
+from headscan.leaks.exposure import Exposure, centred_rms, protected
 from headscan.leaks.plan import AuditPlan, plan_of
 from headscan.leaks.priors import Prior, prior_of
 from headscan.leaks.registry import Leak
@@ -47,6 +48,7 @@ def audit(exposure: Exposure, texts: list[list[int]], settings: PrivacySettings,
     return Leak(rows=rows, notes=plan.notes)
 
 
+@dataclass(eq=False)
 class _Audit:
     """The audit of one release behind one defence.
 
@@ -56,24 +58,18 @@ class _Audit:
         prefix: the beginning of the names of stored parts.
     """
 
-    def __init__(
-        self,
-        exposure: Exposure,
-        plan: AuditPlan,
-        prior: Callable[[], Prior],
-        settings: PrivacySettings,
-        run: Run,
-        prefix: str,
-    ) -> None:
-        self.exposure = exposure
-        self.plan = plan
-        self.prior = prior
-        self.settings = settings
-        self.run = run
-        self.prefix = prefix
-        self.levels = settings.levels
-        self.measured = tuple(level for level in self.levels if level > 0 or exposure.rounded)
-        self.scales = noise_units(exposure, plan.windows)
+    exposure: Exposure
+    plan: AuditPlan
+    prior: Callable[[], Prior]
+    settings: PrivacySettings
+    run: Run
+    prefix: str
+
+    def __post_init__(self) -> None:
+        rounded = self.exposure.rounded
+        self.levels = self.settings.levels
+        self.measured = tuple(level for level in self.levels if level > 0 or rounded)
+        self.scales = noise_units(self.exposure, self.plan.windows)
 
     def rows(self) -> list[LeakRow]:
         losses = self._losses()
@@ -110,14 +106,14 @@ class _Audit:
         rows = {}
         for site_number, site in enumerate(self.exposure.sites):
             for level_number, level in enumerate(self.measured):
-                place = (site_number, level_number)
+                index = (site_number, level_number)
                 measured = BitsAt(
                     site=site,
                     defence=self.exposure.defence,
                     noise=level,
                     sigma=level * self.scales[site_number],
                     windows=[
-                        [leak for leak in window if (leak.site, leak.level) == place]
+                        [leak for leak in window if (leak.site, leak.level) == index]
                         for window in windows
                     ],
                     draws=self.settings.draws,
@@ -179,7 +175,7 @@ def noise_units(exposure: Exposure, windows: Int[Tensor, "B T"]) -> list[float]:
     """
     units = []
     for site, states in zip(exposure.sites, exposure.later_states(windows), strict=True):
-        unit = float(states.double().var(0, unbiased=False).mean().sqrt())
+        unit = centred_rms(states.double())
         if not 0 < unit < float("inf"):
             raise BadInput(
                 f"What {site} releases is no number, or the same at every position: noise has no "

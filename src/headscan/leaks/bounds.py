@@ -1,4 +1,4 @@
-"""Bounds on what a release tells of which candidate it belongs to, and what it really tells.
+"""Bounds on the bits that a release tells of its candidate, and an estimate of the truth.
 
 All are computed from one thing: what is released for each candidate, with how likely each is. The
 bounds with noise come from the candidates' pairwise distances. With
@@ -218,7 +218,7 @@ def union_accuracy(code: Code, sigma: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LeakBounds:
-    """What a release tells of the candidate, proved from below and from above.
+    """The bits that a release tells of the candidate, proved from below and from above.
 
     Attributes:
         noise: σ, in the unit of the points.
@@ -242,8 +242,8 @@ def accuracy_ceiling(code: Code, bits: float) -> float:
     and `divergence_accuracy` with its likeliest candidate. It holds in the mean over the prior and
     the noise: for one text an attack may be luckier.
     """
-    size = max(int((code.masses > 0).sum() + (code.outside > 0).sum()), 2)
-    by_entropy = fano_accuracy(bits, size, code.entropy)
+    possible = int((code.masses > 0).sum() + (code.outside > 0).sum())
+    by_entropy = fano_accuracy(bits, max(possible, 2), code.entropy)
     by_divergence = divergence_accuracy(bits, code.likeliest)
     return max(code.likeliest, min(by_entropy, by_divergence))
 
@@ -437,7 +437,10 @@ def draws_of(
             named = [(posterior.argmax(1) == rows).double() for posterior in posteriors]
             bits[index].append(estimate)
             right[index].append(torch.stack(named).mean(0))
-    return [Draws(bits=torch.cat(b), right=torch.cat(r)) for b, r in zip(bits, right, strict=True)]
+    return [
+        Draws(bits=torch.cat(bit_parts), right=torch.cat(right_parts))
+        for bit_parts, right_parts in zip(bits, right, strict=True)
+    ]
 
 
 def _mean_bits(posteriors: Sequence[Tensor]) -> Tensor:

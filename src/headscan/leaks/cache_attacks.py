@@ -12,6 +12,7 @@ from transformers import DynamicCache
 
 from headscan.leaks.channels import block_number, is_deep, sites_of
 from headscan.leaks.defences import Mechanism
+from headscan.leaks.exposure import centred_rms
 from headscan.leaks.plan import plan_of
 from headscan.leaks.registry import TESTS, LeakTest
 from headscan.leaks.result import TrialRow
@@ -54,7 +55,8 @@ class CacheAttacks(LeakTest):
         }
         # The audit has told the user what is left out.
         silent = Run.quiet()
-        plan = plan_of([*cuts.values()][-1], texts, settings, silent, sites=len(cuts))
+        last_cut = list(cuts.values())[-1]
+        plan = plan_of(last_cut, texts, settings, silent, sites=len(cuts))
         windows = plan.windows.to(lens.device)
         most = min(self.candidates, plan.candidates or self.candidates)
         note = ""
@@ -96,7 +98,7 @@ def _attacked_entries(
 ) -> list[Float[Tensor, "T w"]]:
     """Return what lies in memory of each window; the noise is in rms of the centred entries."""
     clean = cut.run(windows).float()
-    unit = float(clean[:, 1:].flatten(0, 1).var(0, unbiased=False).mean().sqrt())
+    unit = centred_rms(clean[:, 1:].flatten(0, 1))
     return [in_memory(rows, cut.parts, defence, level * unit) for rows in clean]
 
 
@@ -198,13 +200,15 @@ def collide(
     prefix = Prefix(cut, ids[None, :1])
     guesses = [int(ids[0])]
     for position in range(1, len(ids)):
-        logits = cut.lens.run([guesses], sites="head")["head"][0, -1, : cut.vocabulary_size]
+        logits = cut.lens.run([guesses], sites="head")["head"][0, -1]
+        logits = logits[: cut.vocabulary_size]
         candidates = logits.topk(min(most, len(logits))).indices
         outputs = prefix.evaluate(torch.zeros_like(candidates), candidates)
         nearest = candidates[(outputs - entries[position]).norm(dim=1).argmin()]
         guesses.append(int(nearest))
         prefix.extend(nearest[None, None])
-    return int((torch.tensor(guesses[1:]) == ids[1:].cpu()).sum())
+    right = torch.tensor(guesses) == ids.cpu()
+    return int(right[1:].sum())
 
 
 @torch.no_grad()

@@ -73,10 +73,10 @@ class Mechanism(Settings, Named, ABC):
     """
 
     rounds: ClassVar[bool] = False
-    """Whether it makes some releases equal, so that there are bits without noise."""
+    """True if it makes some releases equal, so that there are bits without noise."""
     keyed: ClassVar[bool] = False
-    """Whether it rests on a secret that the bounds give to the attacker: then they are ceilings for
-    one who lacks it.
+    """True if it rests on a secret that the bounds give to the attacker: then they are ceilings for
+    an attacker who lacks it.
     """
 
     def stored(
@@ -207,7 +207,7 @@ class KVCloak(Mechanism):
         rotation = _orthogonal(heads, width, generator).to(entries)
         if not self.rotate:
             rotation = torch.eye(width).to(rotation).expand_as(rotation)
-        order = torch.rand(blocks.shape[:3], generator=generator).argsort(2).to(entries.device)
+        order = torch.rand(blocks.shape[:3], generator=generator).argsort(2)
         direction = torch.randn(heads, width, generator=generator).to(entries)
         vector = self.mask * entries.square().mean().sqrt() * direction
         masked = torch.randint(self.block, blocks.shape[:2], generator=generator)
@@ -215,7 +215,7 @@ class KVCloak(Mechanism):
         return _CloakSecrets(
             mixing=mixing,
             rotation=rotation,
-            order=order[..., None].expand_as(blocks),
+            order=order.to(entries.device)[..., None].expand_as(blocks),
             added=one_hot[..., None] * vector[:, None, None],
         )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from headscan.inversion.observation import EmbeddingSlice
 from headscan.leaks.channels import COUNTED
 from headscan.leaks.defences import UNCHANGED, Change, Map, Mechanism, working
+from headscan.leaks.exposure import centred_rms
 from headscan.leaks.plan import AuditPlan, plan_of, windows_of
 from headscan.leaks.priors import Prior, cut_prior, prior_of
 from headscan.leaks.registry import CHANNELS, Leak, LeakChannel
@@ -118,7 +119,7 @@ class _EmbeddingAudit:
         released = release(_embedded(self.cut, self.plan.windows).float()).double()
         if len(released) == 1:
             return float(released.std())
-        return float(released.var(0, unbiased=False).mean().sqrt())
+        return centred_rms(released)
 
     def _leaks(self, release: Map, unit: float, prefix: str) -> list[list[PositionLeak]]:
         """Return what is told at each position of each window behind a defence."""
@@ -168,9 +169,11 @@ def retrieval(stored: Float[Tensor, "N w"], queries: Float[Tensor, "N w"], chang
     changed = change(stored.float()).double()
     directions = changed / changed.norm(dim=1, keepdim=True).clamp_min(1e-30)
     cosines = queries @ directions.T
-    return float((cosines.argmax(1) == torch.arange(len(queries))).double().mean())
+    right = cosines.argmax(1) == torch.arange(len(queries))
+    return float(right.double().mean())
 
 
 @torch.no_grad()
 def _embedded(cut: SlicedModel, rows: Int[Tensor, "B T"]) -> Float[Tensor, "B w"]:
-    return torch.cat([cut.run(part)[:, 0] for part in rows.split(BATCH)]).cpu().double()
+    parts = [cut.run(part)[:, 0] for part in rows.split(BATCH)]
+    return torch.cat(parts).cpu().double()

@@ -1,4 +1,4 @@
-"""The attack on a release without noise: exact inversion, and what its certificate says."""
+"""The attack on a release without noise: exact inversion, with its certificate."""
 
 import time
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ DISTURBANCES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ExactAttack:
-    """What exact inversion recovers of a release.
+    """The share of a release that exact inversion recovers.
 
     Attributes:
         right: share of tokens recovered, of each window.

@@ -54,8 +54,14 @@ class Exposure:
 
     def later_states(self, windows: Int[Tensor, "B T"]) -> list[Float[Tensor, "N w"]]:
         """Return each site's release at all positions but the first, which is often a sink."""
-        states = self.combined.run(windows.to(self.lens.device))[:, 1:].flatten(0, 1)
-        return list(states.split(list(self.widths), 1))
+        states = self.combined.run(windows.to(self.lens.device))
+        later = states[:, 1:].flatten(0, 1)
+        return list(later.split(list(self.widths), 1))
+
+
+def centred_rms(vectors: Float[Tensor, "N w"]) -> float:
+    """Return the rms of the coordinates of vectors around their mean: the unit of the noise."""
+    return float(vectors.var(0, unbiased=False).mean().sqrt())
 
 
 def cross_entropy(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:

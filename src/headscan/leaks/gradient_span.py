@@ -238,8 +238,9 @@ def texts_in_gradient(
         complete = complete and len(inside) <= most
         inside = inside[distance[inside].argsort(stable=True)][:most]
         grown: dict[tuple[int, ...], float] = {}
-        for row, value in zip(rows[inside].tolist(), distance[inside].tolist(), strict=True):
-            grown[tuple(row)] = max(beginnings[tuple(row[:-1])], value)
+        for index in inside.tolist():
+            tokens = tuple(rows[index].tolist())
+            grown[tokens] = max(beginnings[tokens[:-1]], float(distance[index]))
         beginnings = grown
         if progress:
             progress("order of tokens", position + 1, length - 1, "positions")

@@ -1,6 +1,6 @@
 """Margins of layers: the distance of two prompts' states, and rounding that makes them equal."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import torch
@@ -99,7 +99,7 @@ class Margins(LeakTest):
             run.progress("margins", done, len(ids), "prompts")
         rows: list[TrialRow] = []
         for site in sites:
-            rows += _SiteMargins(self.name, site, torch.cat(parts[site]), ids).rows()
+            rows += _margin_rows(self.name, site, torch.cat(parts[site]), ids)
         return rows
 
 
@@ -114,38 +114,19 @@ def _with_one_exchanged(windows: Int[Tensor, "N T"], seed: int) -> Int[Tensor, "
     return exchanged
 
 
-@dataclass(frozen=True)
-class _SiteMargins:
-    """The states of prompts at one site, and the rows made of them."""
-
-    test: str
-    site: str
-    states: Float[Tensor, "N w"]
-    ids: Int[Tensor, "N T"]
-
-    def rows(self) -> list[TrialRow]:
-        unit = float(self.states.double().var(0, unbiased=False).sum().sqrt())
-        margins, ratios = nearest_of(self.states, self.ids)
-        rows = []
-        for quantity, values in (("margin", margins), ("co-Lipschitz", ratios)):
-            least = float(values.min()) / unit
-            rows.append(self._row("least", quantity, least, (0.0, least)))
-            quantile, interval = low_quantile(values / unit)
-            rows.append(self._row("5 % quantile", quantity, quantile, interval))
-        for form in FORMATS:
-            share, interval = collisions(self.states, form)
-            rows.append(self._row(form, "prompts with a twin", share, interval))
-        return rows
-
-    def _row(self, setting: str, quantity: str, value: float, interval: Interval) -> TrialRow:
-        return TrialRow(
-            test=self.test,
-            site=self.site,
-            defence="none",
-            setting=setting,
-            quantity=quantity,
-            value=value,
-            interval=interval,
-            count=len(self.ids),
-            knows="bound",
-        )
+def _margin_rows(test: str, site: str, states: Tensor, ids: Tensor) -> list[TrialRow]:
+    """Return the rows of one site, from the states [N, w] of prompts [N, T]."""
+    unit = float(states.double().var(0, unbiased=False).sum().sqrt())
+    base = TrialRow.blank(test, site, knows="bound", count=len(ids))
+    rows = []
+    for quantity, values in zip(("margin", "co-Lipschitz"), nearest_of(states, ids), strict=True):
+        row = replace(base, quantity=quantity)
+        least = float(values.min()) / unit
+        rows.append(replace(row, setting="least", value=least, interval=(0.0, least)))
+        quantile, interval = low_quantile(values / unit)
+        rows.append(replace(row, setting="5 % quantile", value=quantile, interval=interval))
+    row = replace(base, quantity="prompts with a twin")
+    for form in FORMATS:
+        share, interval = collisions(states, form)
+        rows.append(replace(row, setting=form, value=share, interval=interval))
+    return rows

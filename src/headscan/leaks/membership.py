@@ -1,8 +1,7 @@
 """Membership: whether a text is in the training data, or in an index of embeddings."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from headscan.inversion.observation import EmbeddingSlice
 from headscan.leaks.defences import UNCHANGED, Fitted, working
-from headscan.leaks.exposure import cross_entropy
+from headscan.leaks.exposure import centred_rms, cross_entropy
 from headscan.leaks.plan import windows_of
 from headscan.leaks.registry import TESTS, LeakTest
 from headscan.leaks.result import TrialRow
@@ -102,38 +101,18 @@ def true_positives(
     return share, (low, high)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MembershipScores:
-    """One score of members and of others, and what it is called in the rows."""
-
-    test: str
-    site: str
-    defence: str
-    setting: str
-    knows: str
-    members: Scores
-    others: Scores
-
-    def rows(self, seed: int) -> list[TrialRow]:
-        """Return the three numbers of the score."""
-        return [
-            self._row("AUC", *area_under(self.members, self.others)),
-            self._row("advantage", *advantage(self.members, self.others, seed)),
-            self._row("true positives at 1 %", *true_positives(self.members, self.others)),
-        ]
-
-    def _row(self, quantity: str, value: float, interval: Interval) -> TrialRow:
-        return TrialRow(
-            test=self.test,
-            site=self.site,
-            defence=self.defence,
-            setting=self.setting,
-            quantity=quantity,
-            value=value,
-            interval=interval,
-            count=len(self.members) + len(self.others),
-            knows=self.knows,
-        )
+def membership_rows(row: TrialRow, members: Scores, others: Scores, seed: int) -> list[TrialRow]:
+    """Return the three numbers of one score; `row` has what they share."""
+    numbers = {
+        "AUC": area_under(members, others),
+        "advantage": advantage(members, others, seed),
+        "true positives at 1 %": true_positives(members, others),
+    }
+    row = replace(row, count=len(members) + len(others))
+    return [
+        replace(row, quantity=quantity, value=value, interval=interval)
+        for quantity, (value, interval) in numbers.items()
+    ]
 
 
 @TESTS.register("membership")
@@ -171,20 +150,24 @@ class Membership(LeakTest):
             )
         pieces = self._pieces(lens, texts, run)
         losses = [losses_of(lens, part) for part in pieces]
-        rows = self._rows("loss", "nothing", [-part for part in losses], settings.seed)
+        # The loss that a score subtracts the model's from, and what it needs to be known.
+        expected = {"loss": ([np.zeros(len(part)) for part in pieces], "nothing")}
         if self.reference is not None:
             reference = self._reference_model(lens, run)
-            scores = [
-                losses_of(reference, part) - loss for part, loss in zip(pieces, losses, strict=True)
-            ]
-            rows += self._rows("reference model", "family", scores, settings.seed)
+            expected["reference model"] = [losses_of(reference, part) for part in pieces], "family"
         if self.neighbours:
             generator = torch.Generator().manual_seed(settings.seed)
-            scores = [
-                self._neighbour_losses(lens, part, generator) - loss
-                for part, loss in zip(pieces, losses, strict=True)
-            ]
-            rows += self._rows("neighbours", "nothing", scores, settings.seed)
+            expected["neighbours"] = (
+                [self._neighbour_losses(lens, part, generator) for part in pieces],
+                "nothing",
+            )
+        rows: list[TrialRow] = []
+        for setting, (references, knows) in expected.items():
+            row = TrialRow.blank(self.name, "model", setting=setting, knows=knows)
+            members, others = (
+                first - second for first, second in zip(references, losses, strict=True)
+            )
+            rows += membership_rows(row, members, others, settings.seed)
         return rows
 
     def _pieces(
@@ -217,21 +200,6 @@ class Membership(LeakTest):
             )
         return reference
 
-    def _rows(
-        self, setting: str, knows: str, scores: Sequence[Scores], seed: int
-    ) -> list[TrialRow]:
-        members, others = scores
-        measured = MembershipScores(
-            test=self.name,
-            site="model",
-            defence="none",
-            setting=setting,
-            knows=knows,
-            members=members,
-            others=others,
-        )
-        return measured.rows(seed)
-
     @torch.no_grad()
     def _neighbour_losses(
         self, lens: Lens, pieces: Int[Tensor, "N T"], generator: torch.Generator
@@ -244,7 +212,8 @@ class Membership(LeakTest):
         for _ in range(self.neighbours):
             neighbours = pieces.clone()
             for number, part in enumerate(pieces.split(BATCH)):
-                logits = lens.run(part, sites="head")["head"][:, :-1].float().cpu()
+                logits = lens.run(part, sites="head")["head"]
+                logits = logits[:, :-1].float().cpu()
                 logits.scatter_(2, part[:, 1:, None], -math.inf)
                 shares = logits.softmax(-1).flatten(0, 1)
                 drawn = torch.multinomial(shares, 1, generator=generator).view(len(part), -1)
@@ -286,7 +255,7 @@ class IndexMembership(LeakTest):
                 f"An index of half of the passages needs eight of {settings.length} tokens; there "
                 f"are {len(vectors)}."
             )
-        unit = float(vectors.double().var(0, unbiased=False).mean().sqrt())
+        unit = centred_rms(vectors.double())
         generator = torch.Generator().manual_seed(settings.seed)
         order = torch.randperm(len(vectors), generator=generator)
         indexed = vectors[order[::2]]
@@ -298,16 +267,16 @@ class IndexMembership(LeakTest):
                 generator = torch.Generator().manual_seed(settings.seed + 2)
                 change = working(fit.release, fit.restore, level * unit, generator)
                 index = change(indexed)
-                scores = MembershipScores(
-                    test=self.name,
-                    site="embedding",
+                row = TrialRow.blank(
+                    self.name,
+                    "embedding",
                     defence="none" if defence is None else defence.name,
                     setting=f"nearest, noise {level:g}",
                     knows="nothing",
-                    members=_largest_cosines(indexed, fit, index),
-                    others=_largest_cosines(absent, fit, index),
                 )
-                rows += scores.rows(settings.seed)
+                members = _largest_cosines(indexed, fit, index)
+                others = _largest_cosines(absent, fit, index)
+                rows += membership_rows(row, members, others, settings.seed)
         return rows
 
 
@@ -322,6 +291,7 @@ def _largest_cosines(
     vectors: Float[Tensor, "n w"], fit: Fitted, index: Float[Tensor, "m w"]
 ) -> Scores:
     """Return each text's largest cosine with the index; its own vector passes the defence."""
-    queries = torch.nn.functional.normalize(fit.restore(fit.release(vectors)).double(), dim=1)
+    restored = fit.restore(fit.release(vectors)).double()
+    queries = torch.nn.functional.normalize(restored, dim=1)
     stored = torch.nn.functional.normalize(index.double(), dim=1)
     return np.asarray((queries @ stored.T).amax(1).numpy())

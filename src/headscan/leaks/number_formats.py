@@ -70,7 +70,8 @@ class NumberFormat:
         """
 
         def rounded(values: Tensor) -> Tensor:
-            return torch.cat([self(part) for part in values.split(list(widths), -1)], -1)
+            parts = values.split(list(widths), -1)
+            return torch.cat([self(part) for part in parts], -1)
 
         return rounded
 

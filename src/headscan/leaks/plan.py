@@ -1,4 +1,4 @@
-"""How much of a text is examined, so that what was not asked for by name ends in minutes."""
+"""The part of a text that is examined: a run with default options ends in minutes."""
 
 from dataclasses import dataclass, field
 
@@ -137,5 +137,6 @@ def windows_of(texts: list[list[int]], count: int, length: int) -> Int[Tensor, "
     ids = [token for text in texts for token in text]
     if len(ids) < length:
         raise BadInput(f"The text has {len(ids)} tokens, fewer than one window of {length}.")
-    starts = torch.linspace(0, len(ids) - length, min(count, len(ids) // length)).long()
-    return torch.stack([torch.tensor(ids[start : start + length]) for start in starts.tolist()])
+    count = min(count, len(ids) // length)
+    starts = torch.linspace(0, len(ids) - length, count).long().tolist()
+    return torch.stack([torch.tensor(ids[start : start + length]) for start in starts])

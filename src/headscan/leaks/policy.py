@@ -1,4 +1,4 @@
-"""A policy: what is released, to whom, behind which defence, within which limits."""
+"""A policy: a release, its attacker, a defence, and the limits that must hold."""
 
 import hashlib
 import os
@@ -17,7 +17,10 @@ from headscan.run.files import read_at_most
 from headscan.run.settings import PARAMETERS
 
 KNOWS = ("nothing", "family", "weights")
-"""What an attacker may know of the model; whoever knows it can do what needs as much or less."""
+"""The knowledge of a model that attackers may have, the least first.
+
+An attacker can make every attack that needs as much or less.
+"""
 LARGEST_FILE = 1 << 20
 S = TypeVar("S", bound=Settings)
 

@@ -1,4 +1,4 @@
-"""The prior: what an attacker knows of a text before anything leaks."""
+"""The prior: the attacker's knowledge of a text before anything leaks."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal

@@ -5,7 +5,7 @@ The attacker has an encoder that can be queried and a language model as prior, a
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -21,7 +21,7 @@ from headscan.leaks.result import TrialRow
 from headscan.leaks.rows import share_interval
 from headscan.leaks.settings import PrivacySettings
 from headscan.model.lens import Lens
-from headscan.run import BadInput, Interval, Option, Run
+from headscan.run import BadInput, Option, Run
 from headscan.statistics.uncertainty import student
 
 Encode = Callable[[Sequence[str]], Float[Tensor, "n w"]]
@@ -194,7 +194,9 @@ def _variants(words: list[str], hints: list[str]) -> list[list[str]]:
             variants.append([*words[:i], hint, *words[i + 1 :]])
     if len(words) > 1:
         variants += [[*words[:i], *words[i + 1 :]] for i in positions]
-    variants += [[*words[:i], *words[i : i + 2][::-1], *words[i + 2 :]] for i in positions]
+    for i in positions:
+        swapped = words[i : i + 2][::-1]
+        variants.append([*words[:i], *swapped, *words[i + 2 :]])
     return variants
 
 
@@ -265,59 +267,34 @@ def recovered(
         guess_vectors: embeddings of the texts found.
         queries: texts that were encoded.
     """
-    rows = _Recovered(test, "by queries", "nothing", f"{queries:,} texts were encoded.")
-    base = _Recovered(test, "another passage", "bound", rows.note)
+    note = f"{queries:,} texts were encoded."
+    attack = TrialRow.blank(test, "embedding", setting="by queries", knows="nothing", note=note)
+    base = TrialRow.blank(test, "embedding", setting="another passage", knows="bound", note=note)
     neighbours = passages[1:] + passages[:1]
     return [
-        rows.row("tokens read", *_shared_tokens(passages, guesses)),
-        rows.row("cosine of meanings", *_cosines(passage_vectors, guess_vectors)),
-        base.row("tokens shared", *_shared_tokens(passages, neighbours)),
-        base.row("cosine", *_cosines(passage_vectors, passage_vectors.roll(-1, 0))),
+        _tokens_row(replace(attack, quantity="tokens read"), passages, guesses),
+        _cosine_row(replace(attack, quantity="cosine of meanings"), passage_vectors, guess_vectors),
+        _tokens_row(replace(base, quantity="tokens shared"), passages, neighbours),
+        _cosine_row(replace(base, quantity="cosine"), passage_vectors, passage_vectors.roll(-1, 0)),
     ]
 
 
-@dataclass(frozen=True)
-class _Recovered:
-    """The fields that the rows of one attack share."""
-
-    test: str
-    setting: str
-    knows: str
-    note: str
-
-    def row(self, quantity: str, value: float, interval: Interval, count: int) -> TrialRow:
-        return TrialRow(
-            test=self.test,
-            site="embedding",
-            defence="none",
-            setting=self.setting,
-            quantity=quantity,
-            value=value,
-            interval=interval,
-            count=count,
-            knows=self.knows,
-            note=self.note,
-        )
-
-
-def _shared_tokens(
-    passages: list[list[int]], guesses: list[list[int]]
-) -> tuple[float, Interval, int]:
-    """Return the share of the passages' tokens that are in the guesses, its interval, their number.
+def _tokens_row(row: TrialRow, passages: list[list[int]], guesses: list[list[int]]) -> TrialRow:
+    """Return a row with the share of the passages' tokens that are in the guesses.
 
     A token counts as often as it is in both.
     """
     count = sum(map(len, passages))
-    shared = 0
-    for passage, guess in zip(passages, guesses, strict=True):
-        shared += (Counter(passage) & Counter(guess)).total()
-    return shared / count, share_interval(shared / count, count), count
+    pairs = zip(passages, guesses, strict=True)
+    shared = sum((Counter(passage) & Counter(guess)).total() for passage, guess in pairs)
+    share = shared / count
+    return replace(row, value=share, interval=share_interval(share, count), count=count)
 
 
-def _cosines(
-    passages: Float[Tensor, "N w"], guesses: Float[Tensor, "N w"]
-) -> tuple[float, Interval, int]:
-    """Return the mean cosine of two lists of vectors, its interval, and their number."""
-    cosines = np.clip((passages * guesses).sum(1).double().numpy(), -1, 1)
+def _cosine_row(row: TrialRow, passages: Tensor, guesses: Tensor) -> TrialRow:
+    """Return a row with the mean cosine of two lists of vectors [N, w]."""
+    products = (passages * guesses).sum(1).double().numpy()
+    cosines = np.clip(products, -1, 1)
     low, high = student(cosines)
-    return float(cosines.mean()), (max(-1.0, low), min(1.0, high)), len(passages)
+    interval = (max(-1.0, low), min(1.0, high))
+    return replace(row, value=float(cosines.mean()), interval=interval, count=len(passages))

@@ -1,4 +1,4 @@
-"""What may leak of a model's work on a text, and the tests of it: base classes and registries."""
+"""Base classes and registries of releases (channels that leak) and of tests."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from headscan.run import Named, Registry, Run, Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """What leaked.
+    """The result of a channel.
 
     Attributes:
         rows: one a site, defence and noise.
@@ -27,7 +27,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class LeakChannel(Named, ABC):
-    """Something that leaks.
+    """A channel through which a text leaks.
 
     Attributes:
         uses: the options that it reads; the others of `CHANNEL_OPTIONS` are refused.

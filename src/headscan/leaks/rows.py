@@ -32,7 +32,7 @@ def share_interval(share: float, count: int) -> Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class BitsAt:
-    """What was measured at one site and noise, behind one defence.
+    """Measurements at one site and noise, behind one defence.
 
     Attributes:
         site, defence: their names.

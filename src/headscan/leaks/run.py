@@ -1,4 +1,4 @@
-"""`privacy`: how much of a text what leaked of it gives away, in bits between proved bounds."""
+"""`privacy`: the bits of a text that a release gives away, between proved bounds."""
 
 import hashlib
 import os
@@ -146,8 +146,8 @@ def privacy(
     progress: Progressing = None,
     command: CommandLine = None,
 ) -> PrivacyResult:
-    """How many bits of each token of a text are in what leaked of it, at least and at most, and
-    what attacks read off.
+    """Return how many bits of each token of a text are in what leaked of it, at least and at most,
+    and what attacks read off.
 
     `headscan.leaks.CHANNELS` documents what may leak. The result has one row a site and noise.
 
@@ -172,24 +172,6 @@ def privacy(
     True
     """
     reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
-    if policy is not None:
-        run.refuse_changed(
-            "by --policy; it belongs to the policy's file",
-            release=release,
-            sites=sites,
-            noise=noise,
-            format=format,
-            defence=defence,
-            stored=stored,
-            prior=prior,
-            windows=windows,
-            length=length,
-            candidates=candidates,
-            draws=draws,
-            test=test,
-        )
-    rules = None if policy is None else read_policy(policy)
-    check_text(text)
     settings = PrivacySettings(
         release=release,
         sites=sites,
@@ -204,8 +186,14 @@ def privacy(
         draws=draws,
         seed=seed,
     )
-    if rules is not None:
+    rules = None
+    if policy is not None:
+        run.refuse_changed(
+            "by --policy; it belongs to the policy's file", **settings.by_option(), test=test
+        )
+        rules = read_policy(policy)
         settings = rules.over(settings)
+    check_text(text)
     channel = CHANNELS[settings.release]()
     tests = _tests(test if rules is None else rules.tests, settings.release)
     _refuse_unused(run, settings)

@@ -1,7 +1,7 @@
 """The settings of `privacy` that releases and tests read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from headscan.leaks.defences import MECHANISMS, Mechanism
@@ -39,6 +39,10 @@ class PrivacySettings:
         if self.format is not None:
             read_format(self.format)
         MECHANISMS.build_each(self.defence or ())
+
+    def by_option(self) -> dict[str, object]:
+        """Return the values that a policy says in place of the verb's options, by their names."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "seed"}
 
     @property
     def levels(self) -> tuple[float, ...]:

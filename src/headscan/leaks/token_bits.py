@@ -87,7 +87,8 @@ def position_leaks(
         draws: Monte Carlo draws of each site and noise.
         seed: seed of the draws.
     """
-    clean = cut.run(ids[None].to(cut.lens.device))[0].double().cpu()
+    row = ids[None].to(cut.lens.device)
+    clean = cut.run(row)[0].double().cpu()
     shares = prior(ids[None])[0]
     prefix = Prefix(cut, ids[None, :1])
     leaks: list[PositionLeak] = []

@@ -1,4 +1,4 @@
-"""The verdict on a policy: what was shown of each limit, and the receipt."""
+"""The verdict on a policy: the evidence for each limit, and the receipt."""
 
 import json
 import math
@@ -16,6 +16,18 @@ FAIL = "fail"
 UNSHOWN = "cannot be shown"
 FREE = -1.0
 """In place of an upper end: the row need not show one."""
+RECEIPT = (
+    "verdict",
+    "limits",
+    "not_examined",
+    "models",
+    "protocol",
+    "meaning",
+    "what",
+    "rows",
+    "trials",
+)
+"""The fields of the result that the receipt holds, after the policy."""
 MEAN_ALONE = " A limit on the mean alone: single positions may tell more."
 
 
@@ -29,7 +41,7 @@ class PriorBits:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What one row shows of a limit.
+    """The evidence of one row for or against a limit.
 
     Attributes:
         value: the number itself.
@@ -279,17 +291,6 @@ def _not_examined(policy: Policy, result: PrivacyResult) -> list[str]:
 
 
 def _write_receipt(policy: Policy, result: PrivacyResult, folder: Path) -> None:
-    receipt = {
-        "policy": asdict(policy),
-        "verdict": result.verdict,
-        "limits": result.limits,
-        "not_examined": result.not_examined,
-        "models": result.models,
-        "protocol": result.protocol,
-        "meaning": result.meaning,
-        "what": result.what,
-        "rows": result.rows,
-        "trials": result.trials,
-    }
+    receipt = {"policy": asdict(policy)} | {name: getattr(result, name) for name in RECEIPT}
     text = json.dumps(plain(receipt), ensure_ascii=False, indent=1, allow_nan=False)
     write_atomic(folder / "receipt.json", text.encode())
