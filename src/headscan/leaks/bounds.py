@@ -152,7 +152,8 @@ class Code:
 
     def in_parts(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Return rows in parts whose distances fit into memory."""
-        return rows.split(max(1, DISTANCES // len(self.points)))
+        parts: tuple[Tensor, ...] = rows.split(max(1, DISTANCES // len(self.points)))
+        return parts
 
 
 def pairwise_curve(

@@ -183,4 +183,5 @@ def _root_of_gram(head: LinearHead) -> Float[Tensor, "d d"]:
     weight = head.weight.detach().double()
     centred = weight - weight.mean(0)
     values, vectors = torch.linalg.eigh(centred.T @ centred)
-    return (values.clamp_min(0).sqrt()[:, None] * vectors.T).float()
+    root: Tensor = values.clamp_min(0).sqrt()[:, None] * vectors.T
+    return root.float()

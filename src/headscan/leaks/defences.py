@@ -221,7 +221,7 @@ class KVCloak(Mechanism):
 
 
 def _by_head(rows: Float[Tensor, "T w"], width: int) -> Float[Tensor, "heads T d"]:
-    return rows.unflatten(1, (-1, width)).transpose(0, 1)
+    return torch.as_tensor(rows.unflatten(1, (-1, width)).transpose(0, 1))
 
 
 def _by_token(entries: Float[Tensor, "heads T d"]) -> Float[Tensor, "T w"]:
@@ -231,7 +231,7 @@ def _by_token(entries: Float[Tensor, "heads T d"]) -> Float[Tensor, "T w"]:
 def _orthogonal(count: int, size: int, generator: torch.Generator) -> Float[Tensor, "count n n"]:
     """Return random orthogonal matrices in float64."""
     drawn = torch.randn(count, size, size, generator=generator, dtype=torch.float64)
-    return torch.linalg.qr(drawn).Q
+    return torch.as_tensor(torch.linalg.qr(drawn).Q)
 
 
 @MECHANISMS.register("projection")

@@ -150,25 +150,36 @@ class Membership(LeakTest):
             )
         pieces = self._pieces(lens, texts, run)
         losses = [losses_of(lens, part) for part in pieces]
-        # The loss that a score subtracts the model's from, and what it needs to be known.
-        expected = {"loss": ([np.zeros(len(part)) for part in pieces], "nothing")}
+        seed = settings.seed
+        zeros = [np.zeros(len(part)) for part in pieces]
+        rows = self._rows("loss", "nothing", zeros, losses, seed)
         if self.reference is not None:
             reference = self._reference_model(lens, run)
-            expected["reference model"] = [losses_of(reference, part) for part in pieces], "family"
+            references = [losses_of(reference, part) for part in pieces]
+            rows += self._rows("reference model", "family", references, losses, seed)
         if self.neighbours:
-            generator = torch.Generator().manual_seed(settings.seed)
-            expected["neighbours"] = (
-                [self._neighbour_losses(lens, part, generator) for part in pieces],
-                "nothing",
-            )
-        rows: list[TrialRow] = []
-        for setting, (references, knows) in expected.items():
-            row = TrialRow.blank(self.name, "model", setting=setting, knows=knows)
-            members, others = (
-                first - second for first, second in zip(references, losses, strict=True)
-            )
-            rows += membership_rows(row, members, others, settings.seed)
+            generator = torch.Generator().manual_seed(seed)
+            neighbours = [self._neighbour_losses(lens, part, generator) for part in pieces]
+            rows += self._rows("neighbours", "nothing", neighbours, losses, seed)
         return rows
+
+    def _rows(
+        self,
+        setting: str,
+        knows: str,
+        references: list[Scores],
+        losses: list[Scores],
+        seed: int,
+    ) -> list[TrialRow]:
+        """Return the rows of one score: reference losses less the model's own.
+
+        Both are of the members' pieces, then of the others'.
+        """
+        members, others = (
+            reference - loss for reference, loss in zip(references, losses, strict=True)
+        )
+        row = TrialRow.blank(self.name, "model", setting=setting, knows=knows)
+        return membership_rows(row, members, others, seed)
 
     def _pieces(
         self, lens: Lens, texts: list[list[int]], run: Run
