@@ -29,9 +29,9 @@ from _table import show
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headscan.inversion import Search, exact
-from headscan.inversion.readout import readouts_of
+from headscan.inversion.readout_fit import readouts_of
 from headscan.leaks import Mapped, cache_slice, read_format
-from headscan.leaks.audit import ExactAttack, exact_attack
+from headscan.leaks.exact_attack import ExactAttack, exact_attack
 from headscan.model import Lens
 
 FORMATS = ("fp16", "bf16", "fp8", "int8", "int4", "int2/8", "int2")

@@ -20,7 +20,7 @@ from _inversion import ASSETS, random_model, story
 
 import headscan
 from headscan.leaks.bounds import leak_bounds
-from headscan.leaks.positions import cut_prior
+from headscan.leaks.priors import cut_prior
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
 

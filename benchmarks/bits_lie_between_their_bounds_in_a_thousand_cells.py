@@ -22,7 +22,7 @@ import torch
 from _table import needs
 
 from headscan.leaks.bounds import Code, draws_of, leak_bounds, pairwise_bits, pairwise_curve
-from headscan.leaks.positions import cut_prior, prior_of
+from headscan.leaks.priors import cut_prior, prior_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
 
     @property
     def violated(self) -> bool:
-        """Tell whether the truth lies outside by more than four standard errors."""
+        """Whether the truth lies outside by more than four standard errors."""
         slack = 4 * self.error + 1e-9
         return not self.lower - slack <= self.truth <= self.upper + slack
 
@@ -54,19 +54,21 @@ class Cell(NamedTuple):
 def positions(models: Path, text: str, count: int) -> list[Cell]:
     """Every cell of stories260K."""
     lens = Lens.load(str(models / "stories260K"))
-    token_ids = lens.require_tokenizer()(text, add_special_tokens=False)["input_ids"]
-    ids = torch.tensor(token_ids[: 40 * count]).reshape(count, 40)
+    ids = torch.tensor(
+        lens.require_tokenizer()(text, add_special_tokens=False)["input_ids"][: 40 * count]
+    ).reshape(count, 40)
     cut = Slice(sites=tuple(f"block.{block}" for block in BLOCKS)).on(lens)
     widths = [lens.width(site) for site in cut.sites]
     with torch.no_grad():
-        states = cut.run(ids)[:, 1:].flatten(0, 1)
-        spreads = [part.var(0).mean().sqrt() for part in states.split(widths, 1)]
-    cells = []
+        spreads = [
+            part.var(0).mean().sqrt() for part in cut.run(ids)[:, 1:].flatten(0, 1).split(widths, 1)
+        ]
+    found = []
     for number, row in enumerate(ids):
-        position = 1 + (7 * number) % 38
-        prefix = Prefix(cut, row[None, :position])
+        place = 1 + (7 * number) % 38
+        prefix = Prefix(cut, row[None, :place])
         for prior in ("model", "uniform"):
-            shares = prior_of(prior, lens, [])(row[None, :position])[0, -1]
+            shares = prior_of(prior, lens, [])(row[None, :place])[0, -1]
             for most in (None, 128):
                 tokens, coded = cut_prior(shares, most)
                 points = prefix.evaluate(torch.zeros_like(tokens), tokens).split(widths, 1)
@@ -84,8 +86,8 @@ def positions(models: Path, text: str, count: int) -> list[Cell]:
                             f"stories260K, prior {prior}, {'all' if most is None else most} "
                             "candidates"
                         )
-                        cells.append(Cell(of, noise, bound.lower, bits, truth.error, bound.upper))
-    return cells
+                        found.append(Cell(of, noise, bound.lower, bits, truth.error, bound.upper))
+    return found
 
 
 def prompts(models: Path) -> list[Cell]:
@@ -93,29 +95,27 @@ def prompts(models: Path) -> list[Cell]:
     all 105³ by the last.
     """
     lens = Lens.load(str(models / "babyllama-tok105"))
-    all_tokens = torch.arange(SIZE)
-    cells = []
-    ids = torch.cat(
-        [torch.full((SIZE**2, 1), START), torch.cartesian_prod(all_tokens, all_tokens)], 1
-    )
+    every = torch.arange(SIZE)
+    found = []
+    ids = torch.cat([torch.full((SIZE**2, 1), START), torch.cartesian_prod(every, every)], 1)
     prior = prior_of("model", lens, [])
-    following = prior(ids)
-    pairs = following[0, 0].repeat_interleave(SIZE) * following[::SIZE, 1].flatten()
+    after = prior(ids)
+    pairs = after[0, 0].repeat_interleave(SIZE) * after[::SIZE, 1].flatten()
     for block in BLOCKS:
         with torch.no_grad():
             states = Slice(sites=(f"block.{block}",)).on(lens).run(ids)[:, 1:]
         for points in (states[:, -1], states.flatten(1)):
-            cells += _enumerated("105² prompts", points, pairs, 256, NOISES, block)
+            found += _enumerated("105² prompts", points, pairs, 256, NOISES, block)
     block = Prefix(Slice(sites=("block.2",)).on(lens), ids)
     rows = torch.arange(len(ids))
     third = torch.cat(
         [
-            block.evaluate(part.repeat_interleave(SIZE), all_tokens.repeat(len(part)))
+            block.evaluate(part.repeat_interleave(SIZE), every.repeat(len(part)))
             for part in rows.split(441)
         ]
     )
-    triples = (pairs[:, None] * following[:, 2]).flatten()
-    return cells + _enumerated("105³ prompts", third, triples, 128, NOISES[2:], 7)
+    triples = (pairs[:, None] * after[:, 2]).flatten()
+    return found + _enumerated("105³ prompts", third, triples, 128, NOISES[2:], 7)
 
 
 def _enumerated(
@@ -129,25 +129,27 @@ def _enumerated(
     """Cells of prompts that were all run: rows of the bounds are drawn, the posterior of each draw
     is over all prompts.
     """
-    cells = []
+    found = []
     for name, masses in (("model", model), ("uniform", torch.full_like(model, 1 / len(model)))):
         code = Code(points, masses)
         rms = float(torch.as_tensor(code.variances).mean()) ** 0.5
         sigmas = [noise * rms for noise in noises]
         generator = torch.Generator().manual_seed(seed)
         rows = torch.multinomial(code.prior, count, replacement=True, generator=generator)
-        scales = [scale for sigma in sigmas for scale in (2 * sigma, sigma)]
-        curve = pairwise_curve(code, scales, rows=rows)
-        drawn = draws_of(code, sigmas, draws=count, seed=1, every=False)
+        curve = pairwise_curve(code, [scale for s in sigmas for scale in (2 * s, s)], rows=rows)
+        drawn = draws_of(code, sigmas, draws=count, seed=1, all_rows=False)
         means = curve.mean(1)
         errors = curve.std(1) / count**0.5
-        for k, (noise, estimate) in enumerate(zip(noises, drawn, strict=True)):
-            low, high = means[2 * k : 2 * k + 2].tolist()
-            low_error, high_error = errors[2 * k : 2 * k + 2]
-            bits = float(estimate.bits.mean())
-            error = float((estimate.bits.var() / count + low_error**2 + high_error**2) ** 0.5)
-            cells.append(Cell(f"{of}, prior {name}", noise, low, bits, error, high))
-    return cells
+        for k, (noise, one) in enumerate(zip(noises, drawn, strict=True)):
+            error = float(
+                (one.bits.var() / count + errors[2 * k] ** 2 + errors[2 * k + 1] ** 2) ** 0.5
+            )
+            low = float(means[2 * k])
+            high = float(means[2 * k + 1])
+            found.append(
+                Cell(f"{of}, prior {name}", noise, low, float(one.bits.mean()), error, high)
+            )
+    return found
 
 
 def main() -> None:
@@ -181,20 +183,23 @@ def main() -> None:
         + "|"
     )
     for of in dict.fromkeys(cell.of for cell in cells):
-        means = []
-        count = 0
-        for noise in NOISES:
-            of_noise = [cell for cell in cells if (cell.of, cell.noise) == (of, noise)]
-            gaps = [cell.upper - cell.lower for cell in of_noise]
-            count += len(gaps)
-            means.append(f"{sum(gaps) / len(gaps):.4f}" if gaps else "")
-        print(f"| {of} | {count} | {' | '.join(means)} |")
-    points = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
-    code = Code(points, torch.full((300,), 1 / 300))
+        gaps = [
+            [cell.upper - cell.lower for cell in cells if (cell.of, cell.noise) == (of, noise)]
+            for noise in NOISES
+        ]
+        means = [f"{sum(some) / len(some):.4f}" if some else "" for some in gaps]
+        print(f"| {of} | {sum(map(len, gaps))} | " + " | ".join(means) + " |")
+    code = Code(
+        torch.randn(300, 8, generator=torch.Generator().manual_seed(0)), torch.full((300,), 1 / 300)
+    )
     apart = (code.points[:, None].double() - code.points.double()).square().sum(-1)
     worst = 0.0
-    # The lower bound by its own divergence, against the curve at twice the noise.
-    for sigma in (0.1, 0.5, 2.0, 9.0):
+    for sigma in (
+        0.1,
+        0.5,
+        2.0,
+        9.0,
+    ):  # the lower bound by its own divergence, against the curve at twice the noise
         below = -(torch.exp(-apart / (8 * sigma**2)).mean(1).log2()).mean()
         worst = max(worst, abs(float(below) - pairwise_bits(code, [2 * sigma])[0]))
     print(

@@ -19,7 +19,7 @@ from _table import needs
 
 from headscan.inversion import invert
 from headscan.inversion.methods import Joint
-from headscan.leaks.trials import QueryInversion, encoder_of, recovered
+from headscan.leaks.query_inversion import QueryInversion, encoder_of, recovered
 from headscan.model import Lens
 
 

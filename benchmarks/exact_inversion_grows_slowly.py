@@ -20,7 +20,7 @@ import torch
 from _inversion import random_model
 
 from headscan.inversion import Search, exact
-from headscan.inversion.candidates import table_of
+from headscan.inversion.table import table_of
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
 

@@ -17,7 +17,7 @@ import torch
 from _inversion import ASSETS, prompts_of, random_model
 
 from headscan.inversion import descend, exact, preset
-from headscan.inversion.candidates import table_of
+from headscan.inversion.table import table_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 

@@ -18,8 +18,8 @@ import torch
 from _inversion import ASSETS, prompts_of, random_model
 
 from headscan.inversion import Search, exact
-from headscan.inversion.candidates import table_of
 from headscan.inversion.reconstruction import accepted, accepts, relative
+from headscan.inversion.table import table_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 

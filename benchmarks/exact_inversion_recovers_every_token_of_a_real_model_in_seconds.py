@@ -23,7 +23,7 @@ import torch
 from _table import needs, show
 
 from headscan.inversion import Search, exact
-from headscan.inversion.readout import readouts_of
+from headscan.inversion.readout_fit import readouts_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import write_atomic

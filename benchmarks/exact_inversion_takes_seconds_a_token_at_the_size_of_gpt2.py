@@ -18,7 +18,7 @@ import torch
 from _inversion import prompts_of, random_model
 
 from headscan.inversion import Search, exact
-from headscan.inversion.candidates import table_of
+from headscan.inversion.table import table_of
 from headscan.model.slicing import Slice
 
 LENGTH = 8

@@ -19,8 +19,7 @@ from headscan.comparison.nulls import NULLS
 from headscan.diagnosis import CONDITIONS
 from headscan.inversion.methods import METHODS as INVERSION
 from headscan.inversion.observation import OBSERVATIONS
-from headscan.leaks.mechanisms import MECHANISMS
-from headscan.leaks.run import CHANNELS, TESTS
+from headscan.leaks import CHANNELS, MECHANISMS, TESTS
 from headscan.measures import PROBES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of

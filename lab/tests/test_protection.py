@@ -13,8 +13,6 @@ from headscan_lab.ledger.experiments.leaks import Depth, FewBits, LittleNoise
 from headscan_lab.ledger.proxies import lens_of, prompts
 from headscan_lab.ledger.run import all_claims, wanted_claims
 
-from headscan.leaks import applied
-
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
@@ -53,7 +51,7 @@ def test_what_does_protect_is_seen_to_hold(monkeypatch):
     """The second block gives the same whatever came in; the format holds one number only; noise
     drowns the states.
     """
-    with applied(lens_of("gpt2", 0, 32, 2), "block.1", flat):
+    with lens_of("gpt2", 0, 32, 2).patch({"block.1": flat}):
         monkeypatch.setattr(protection.Depth, "arms", _first_and_last)
         decided, outcome = verdict(301, Depth())
     assert decided == "supported"

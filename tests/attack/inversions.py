@@ -19,8 +19,8 @@ from torch import Tensor
 
 from headscan.inversion import Direct, Exact, Indirect, Joint, JointSearch, PromptInversion
 from headscan.inversion.assess import assess
+from headscan.inversion.leaked import foreign, solve_unknown
 from headscan.inversion.methods import METHODS, Method, Problem
-from headscan.inversion.observation import foreign, solve_unknown
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.run import BadInput

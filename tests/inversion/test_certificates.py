@@ -8,7 +8,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from headscan.inversion import Exact, Joint, invert
-from headscan.inversion.assess import bound, compare, gives_vectors, multiplications, near_rows
+from headscan.inversion.comparisons import (
+    bound,
+    compare,
+    gives_vectors,
+    multiplications,
+    near_rows,
+)
 from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor
 from headscan.model import Lens
 from headscan.model.slicing import Slice
@@ -27,30 +33,27 @@ def test_an_exhaustive_certificate_speaks_of_every_prompt_of_the_length():
     cut = Slice(sites=("block.1",)).on(lens)
     target = cut.run([[7, 31]])
     pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40))
-    distances = (cut.run(pairs) - target).norm(dim=-1)
-    away = (distances / target.norm(dim=-1)).amax(1)
+    away = ((cut.run(pairs) - target).norm(dim=-1) / target.norm(dim=-1)).amax(1)
     assert pairs[away <= entry.certificate.tolerance].tolist() == [[7, 31]]
     # The margins are those of brute force, each under the prefix.
-    outputs = cut.run(torch.arange(40)[:, None])[:, 0]
-    distances = (outputs - target[0, 0]).norm(dim=-1) / target[0, 0].norm()
-    first = distances.sort()
+    first = (
+        (cut.run(torch.arange(40)[:, None])[:, 0] - target[0, 0]).norm(dim=-1) / target[0, 0].norm()
+    ).sort()
     assert entry.certificate.margins[0] == pytest.approx(float(first.values[1]), rel=1e-4)
     assert entry.certificate.nearest[0] == int(first.indices[1])
 
 
 def test_words_follow_the_type(gpt2, ids):
-    exhaustive = invert(gpt2, ids[0], certificate="exhaustive").prompts[0]
-    assert (
-        "unique among all 120 tokens at each position: every other was run" in exhaustive.certified
+    every = invert(gpt2, ids[0], certificate="exhaustive").prompts[0]
+    assert "unique among all 120 tokens at each position: every other was run" in every.certified
+    some = invert(gpt2, ids[0], certificate="sampled").prompts[0]
+    assert (some.verdict, some.certificate.type) == (TRIED, "sampled")
+    assert set(some.verdicts) == {TRIED}
+    assert some.certificate.checked.endswith(
+        f"{max(some.certificate.compared)} of 120 tokens at each position"
     )
-    sampled = invert(gpt2, ids[0], certificate="sampled").prompts[0]
-    assert (sampled.verdict, sampled.certificate.type) == (TRIED, "sampled")
-    assert set(sampled.verdicts) == {TRIED}
-    assert sampled.certificate.checked.endswith(
-        f"{max(sampled.certificate.compared)} of 120 tokens at each position"
-    )
-    assert f"no other that was tried does ({sampled.certificate.checked})" in sampled.certified
-    assert max(sampled.certificate.compared) < 120
+    assert f"no other that was tried does ({some.certificate.checked})" in some.certified
+    assert max(some.certificate.compared) < 120
 
 
 def test_every_token_is_compared_unasked_only_where_that_is_affordable(gpt2, ids, monkeypatch):
@@ -95,15 +98,15 @@ def test_the_nearest_is_found_in_every_order(order):
     rows = [[20, 33, 59], [41, 42, 55]]
     for ask in ("auto", "sampled"):
         result = invert(lens, rows, tolerance=1e-2, method=Exact(order=order), certificate=ask)
-        assert [prompt.recovered for prompt in result.prompts] == rows
+        assert [one.recovered for one in result.prompts] == rows
         assert result.verdict == "ambiguous"
         assert all(
             len(equivalent) == 39
-            for prompt in result.prompts
-            for equivalent in prompt.certificate.equivalent
+            for one in result.prompts
+            for equivalent in one.certificate.equivalent
         )
-        bounded = invert(lens, rows, method=Exact(order=order), certificate=ask)
-        assert [prompt.recovered for prompt in bounded.prompts] == rows
+        told = invert(lens, rows, method=Exact(order=order), certificate=ask)
+        assert [one.recovered for one in told.prompts] == rows
 
 
 def test_a_bound_says_what_running_every_token_says(llama, gpt2, ids):
@@ -113,19 +116,14 @@ def test_a_bound_says_what_running_every_token_says(llama, gpt2, ids):
     assert not gives_vectors(plain)
     assert not gives_vectors(Slice(sites=("embedding",)).on(gpt2))  # positions are added there
     target = cut.run(ids[:1])[0]
-    candidates = [torch.arange(120)] * 6
+    every = [torch.arange(120)] * 6
     for tolerance in (1e-6, 1.3):
         proved = bound(cut, target, ids[0], tolerance=tolerance)
-        run = compare(cut, target, ids[0], candidates, tolerance=tolerance, choice=120)
-        for bounded, compared in zip(proved, run, strict=True):
-            assert (bounded.why, compared.why, bounded.count, compared.count) == (
-                "bounded",
-                "all",
-                120,
-                120,
-            )
-            assert (bounded.within, bounded.token) == (compared.within, compared.token)
-            assert bounded.runner_up == pytest.approx(compared.runner_up, rel=1e-5)
+        run = compare(cut, target, ids[0], every, tolerance=tolerance, choice=120)
+        for one, other in zip(proved, run, strict=True):
+            assert (one.why, other.why, one.count, other.count) == ("bounded", "all", 120, 120)
+            assert (one.within, one.token) == (other.within, other.token)
+            assert one.runner_up == pytest.approx(other.runner_up, rel=1e-5)
     entry = invert(llama, ids[0], at="embedding").prompts[0]
     assert (entry.verdict, entry.certificate.type) == (UNIQUE, "bounded")
     assert "every other was proved farther by the distance of its vector" in entry.certified
@@ -134,10 +132,9 @@ def test_a_bound_says_what_running_every_token_says(llama, gpt2, ids):
 def test_near_rows_are_those_within_five_percent():
     lens = build("gpt2", seed=4)
     table = lens.model.transformer.wte.weight.data
-    table[9] = 1.04 * table[4]
-    table[10] = 1.06 * table[4]
-    near_ids = near_rows(Slice().on(lens), torch.tensor([4, 30]))
-    assert [row.tolist() for row in near_ids] == [[9], []]
+    table[9], table[10] = 1.04 * table[4], 1.06 * table[4]
+    found = near_rows(Slice().on(lens), torch.tensor([4, 30]))
+    assert [row.tolist() for row in found] == [[9], []]
     assert [len(row) for row in near_rows(Slice().on(lens), torch.tensor([4, 30]), least=5)] == [
         5,
         5,
@@ -169,9 +166,9 @@ def test_what_is_not_recovered_says_why(gpt2, method, reason):
     assert reason in entry.certified
     states = Slice().run(gpt2, [[3, 7]])[0]
     states[1] = states[1].flip(0)
-    prompt = invert(gpt2, states=states).prompts[0]
+    other = invert(gpt2, states=states).prompts[0]
     assert (
-        "none of the 120 tokens gives the output at position 1 (the nearest is" in prompt.certified
+        "none of the 120 tokens gives the output at position 1 (the nearest is" in other.certified
     )
 
 
@@ -200,13 +197,13 @@ def test_an_unknown_token_is_not_recovered():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
     lens = Lens(build("gpt2").model, tokenizer, name="words")
     entry = invert(lens, "w7 w9 elsewhere w7").prompts[0]
-    position = 2
+    place = 2
     assert entry.recovered == entry.tokens
-    assert (entry.lost, entry.verdict, entry.verdicts[position]) == (
-        [position],
+    assert (entry.lost, entry.verdict, entry.verdicts[place]) == (
+        [place],
         "information absent",
         "information absent",
     )
     assert entry.token_accuracy == 1 - 1 / len(entry.tokens)
-    assert not entry.right(position)
+    assert not entry.right(place)
     assert "unknown token" in entry.certified

@@ -3,15 +3,11 @@
 import pytest
 import torch
 
-from headscan.inversion import readout
+from headscan.inversion import readout_fit
 from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.readout import (
-    ReadoutRanking,
-    ReadoutSums,
-    TokenScores,
-    prior_pays,
-    readouts_of,
-)
+from headscan.inversion.readout import ReadoutSums
+from headscan.inversion.readout_fit import readouts_of
+from headscan.inversion.token_scores import TokenScores, prior_pays
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -19,8 +15,8 @@ from tests.inversion.conftest import build
 
 @pytest.fixture
 def small_fit(monkeypatch, tmp_path):
-    monkeypatch.setattr(readout, "WINDOWS", 512)
-    monkeypatch.setattr(readout, "LONE", 256)
+    monkeypatch.setattr(readout_fit, "WINDOWS", 512)
+    monkeypatch.setattr(readout_fit, "LONE", 256)
     monkeypatch.setenv("HEADSCAN_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -46,8 +42,8 @@ def test_the_streamed_fit_equals_the_plain_one():
     forward = torch.linalg.solve(
         inputs + 0.15 * 6 / 400 * inputs.diagonal().mean() * torch.eye(6), xc.T @ hc / 400
     )
-    residuals = hc - xc @ forward
-    spread = residuals.T @ residuals / 400
+    rest = hc - xc @ forward
+    spread = rest.T @ rest / 400
     spread = spread + torch.diag(
         (1e-3 + 9 / 3200) * spread.diagonal() + 1e-12 * (hc.T @ hc / 400).diagonal().mean()
     )
@@ -57,17 +53,17 @@ def test_the_streamed_fit_equals_the_plain_one():
     assert torch.allclose(readout.scores(table, outputs[:5]).double(), along, rtol=1e-3, atol=1e-3)
     apart = predicted - predicted[3]
     squares = ((apart @ factor) * apart).sum(1)
-    distances = readout.distances(table, torch.tensor([3]))[0].double()
-    torch.testing.assert_close(distances - distances[3], squares, rtol=1e-3, atol=1e-2)
+    found = readout.distances(table, torch.tensor([3]))[0].double()
+    torch.testing.assert_close(found - found[3], squares, rtol=1e-3, atol=1e-2)
 
 
 def test_the_true_token_stands_among_the_first_also_where_the_fit_never_saw_it(small_fit):
     lens = build("llama", vocabulary=4000, seed=4)
     cut = Slice(sites=("block.1",)).on(lens)
     ids = torch.randint(0, 4000, (2, 8), generator=torch.Generator().manual_seed(9))
-    inversions = exact(cut, list(cut.run(ids)), Search(order="readout"))
-    assert [inversion.tokens for inversion in inversions] == ids.tolist()
-    counts = [count for inversion in inversions for count in inversion.evaluations]
+    found = exact(cut, list(cut.run(ids)), Search(order="readout"))
+    assert [one.tokens for one in found] == ids.tolist()
+    counts = [count for one in found for count in one.evaluations]
     assert sorted(counts)[len(counts) // 2] == 16  # half of the vocabulary would be 2,000
 
 
@@ -89,7 +85,7 @@ def test_what_was_fitted_is_read_again_unless_anything_changed(small_fit, ids):
     assert torch.equal(first.later.filter, again.later.filter)
     assert readouts_of(Slice(sites=("block.1",)).on(build("gpt2"))).passes > 0
     assert readouts_of(Slice().on(build("gpt2", seed=1))).passes > 0
-    (path, *_) = sorted((small_fit / "readouts").glob("*"), key=lambda path: path.stat().st_mtime)
+    (path, *_) = sorted((small_fit / "readouts").glob("*"), key=lambda one: one.stat().st_mtime)
     path.write_bytes(path.read_bytes()[:200])  # torn: fitted again
     assert readouts_of(Slice().on(build("gpt2"))).passes > 0
 
@@ -100,19 +96,18 @@ def test_the_prior_along_a_draft_is_that_of_the_tokens_found(small_fit, gpt2, id
     assert not prior_pays(Slice(embedding="random:0", sites=("block.1",)).on(gpt2))
     outlook = TokenScores(cut, readouts_of(cut), cut.run(ids)[0], [], prior=True)
     row = ids[0].tolist()
-    for position in range(len(row)):
-        outlook.scores(row[:position])
-        if position:
-            probabilities = gpt2.run(ids[:1, :position], sites="head")["head"][0, -1].softmax(-1)
+    for place in range(len(row)):
+        outlook.scores(row[:place])
+        if place:
+            said = gpt2.run(ids[:1, :place], sites="head")["head"][0, -1].softmax(-1)
             torch.testing.assert_close(
-                outlook._nats[position],
-                (0.9 * probabilities + 0.1 / len(probabilities)).log(),
-                atol=1e-4,
-                rtol=1e-4,
+                outlook._nats[place], (0.9 * said + 0.1 / len(said)).log(), atol=1e-4, rtol=1e-4
             )
 
 
-def test_rounding_costs_the_vocabulary_once_and_nothing_where_the_token_stands_alone(small_fit):
+def test_rounding_costs_the_vocabulary_once_and_nothing_within_a_tolerance_where_the_token_stands_alone(
+    small_fit,
+):
     cut = Slice(sites=("block.1",)).on(build("llama", vocabulary=4000, seed=4))
     target = cut.run([[17, 2900, 5]])[0]
     moved = target.norm(dim=1, keepdim=True) * torch.nn.functional.normalize(
@@ -139,13 +134,13 @@ def test_a_prior_that_misleads_hides_no_token_that_tried_ones_tell_of(small_fit,
     scores = TokenScores(cut, readouts_of(cut), goals, [])
     misled = torch.arange(4000, 0, -1).float()
     misled[2900] = -1.0
-    monkeypatch.setattr(scores, "scores", lambda draft: misled.clone())
-    order = ReadoutRanking(scores, [17], goals[1], None)
+    monkeypatch.setattr(scores, "scores", lambda found: misled.clone())
+    order = scores.ranking([17])
     batches = [order.next(16)]
-    tokens = batches[0].tolist()
-    outputs = torch.cat([cut.run([[17, token]])[0][1:] for token in tokens])
-    # what is no number teaches nothing
-    order.learn(torch.tensor([3]), torch.full_like(outputs[:1], float("nan")))
+    outputs = torch.cat([cut.run([[17, token]])[0][1:] for token in batches[0].tolist()])
+    order.learn(
+        torch.tensor([3]), torch.full_like(outputs[:1], float("nan"))
+    )  # what is no number teaches nothing
     order.learn(batches[0], outputs)
     batches.append(order.next(64))
     assert batches[0].tolist() == list(range(16))

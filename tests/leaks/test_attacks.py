@@ -7,26 +7,22 @@ import pytest
 import torch
 
 from headscan.leaks import MECHANISMS, privacy
-from headscan.leaks.channels import longest_common, sites_of
-from headscan.leaks.mechanisms import read_format
-from headscan.leaks.policy import judge, read_policy
-from headscan.leaks.run import plan_of
-from headscan.leaks.trials import QueryInversion, collisions, nearest_of, recovered
+from headscan.leaks.cache_attacks import longest_common
+from headscan.leaks.channels import sites_of
+from headscan.leaks.margins import collisions, nearest_of
+from headscan.leaks.number_formats import read_format
+from headscan.leaks.plan import plan_of
+from headscan.leaks.policy import read_policy
+from headscan.leaks.query_inversion import QueryInversion, recovered
+from headscan.leaks.verdict import judge
 from headscan.model import Lens
 from headscan.model.slicing.prefix import cache_slice
-from headscan.run import BadInput, Given, Run
+from headscan.run import BadInput, Run
+from tests.leaks.conftest import settings
 from tests.leaks.test_policy import TEXT, written
 from tests.leaks.test_privacy import lens
 
 __all__ = ["lens"]
-GIVEN = {
-    "sites": None,
-    "release": "cache",
-    "defence": None,
-    "length": 21,
-    "windows": 5,
-    "candidates": None,
-}
 
 
 @pytest.mark.parametrize("tokens", [16, 21, 40, 5])
@@ -39,18 +35,18 @@ def test_kv_cloak_is_taken_back_and_hides_all_but_singular_values(tokens):
         {"block": 1, "mask": 0.0},
     ):
         defence = MECHANISMS["kv-cloak"](**{"block": 8, "width": 16} | parameters)
-        stored, restore = defence.cloaked(rows, torch.Generator().manual_seed(0))
-        assert torch.allclose(restore(stored), rows, atol=1e-10)
+        stored, back = defence.cloaked(rows, torch.Generator().manual_seed(0))
+        assert torch.allclose(back(stored), rows, atol=1e-10)
         assert stored.shape == rows.shape
         if defence.mask == 0:  # orthogonal maps from both sides, as numpy has it
             for head in range(4):
                 for start in range(0, tokens - defence.block + 1, defence.block):
                     block = slice(start, start + defence.block), slice(16 * head, 16 * head + 16)
-                    first, second = (
+                    one, other = (
                         np.linalg.svd(part[block].numpy(), compute_uv=False)
                         for part in (rows, stored)
                     )
-                    assert np.allclose(first, second)
+                    assert np.allclose(one, other)
         if defence.block == 1:
             norms = [part.unflatten(1, (4, 16)).norm(dim=-1) for part in (rows, stored)]
             assert torch.allclose(*norms)
@@ -74,8 +70,9 @@ def test_which_defence_stops_which_attack(lens):
     read = {(row.defence, row.setting, row.site): row.value for row in result.trials}
     exact = {(row.defence, row.site): row.text_accuracy for row in result.rows}
     assert read["none", "collision", "block.0"] == read["none", "collision", "block.1"] == 1
-    # learned positions are added to what is solved for
-    assert read["none", "inversion", "block.0"] > 0.6
+    assert (
+        read["none", "inversion", "block.0"] > 0.6
+    )  # learned positions are added to what is solved for
     for defence in ("permutation", "kv-cloak"):
         for attack in ("collision", "inversion"):
             assert read[defence, attack, "block.1"] < 0.3, (defence, attack)
@@ -95,7 +92,7 @@ def test_of_a_deep_model_the_attacks_by_name_read_fewer_windows_and_say_so(
     lens, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("headscan.leaks.channels.MANY", 1)
-    settings = {
+    given = {
         "release": "cache",
         "sites": "block.0",
         "length": 5,
@@ -103,8 +100,8 @@ def test_of_a_deep_model_the_attacks_by_name_read_fewer_windows_and_say_so(
         "draws": 2,
         "test": "attacks",
     }
-    for options, windows in (({}, 2), ({"candidates": 256}, 4)):
-        result = privacy(lens, TEXT, windows=4, out=tmp_path / str(windows), **settings, **options)
+    for more, windows in (({}, 2), ({"candidates": 256}, 4)):
+        result = privacy(lens, TEXT, windows=4, out=tmp_path / str(windows), **given, **more)
         assert {row.count for row in result.trials} == {windows * 4}
         assert all(("of 2 windows" in row.note) is (windows == 2) for row in result.trials)
 
@@ -112,7 +109,7 @@ def test_of_a_deep_model_the_attacks_by_name_read_fewer_windows_and_say_so(
 def test_a_policy_counts_no_secrets_against_a_keyed_defence(lens, tmp_path):
     release = 'what = "cache"\nsites = "block.1"\ndefence = "kv-cloak:width=16,block=4"'
     limits = {"mean_bits": 1.0, "tokens_read": 0.6}
-    file = written(tmp_path, release, limits, noise=0, windows=4, extra='shown_by = "tests"')
+    file = written(tmp_path, release, limits, noise=0, windows=4, more='shown_by = "tests"')
     file.write_text(file.read_text().replace("length = 3", "length = 9"))
     result = privacy(lens, TEXT, policy=file)
     policy = read_policy(file)
@@ -129,14 +126,12 @@ def test_margins_are_those_of_all_pairs(lens):
     margin, ratio = nearest_of(states, ids)
     for i, row in enumerate(ids):
         away = [
-            (float((states[i] - states[j]).norm()), int((row != token_id).sum()) / 4)
-            for j, token_id in enumerate(ids)
+            (float((states[i] - states[j]).norm()), int((row != other).sum()) / 4)
+            for j, other in enumerate(ids)
             if j != i
         ]
-        assert float(margin[i]) == pytest.approx(min(distance for distance, _ in away), rel=1e-5)
-        assert float(ratio[i]) == pytest.approx(
-            min(distance / apart for distance, apart in away), rel=1e-5
-        )
+        assert float(margin[i]) == pytest.approx(min(far for far, _ in away), rel=1e-5)
+        assert float(ratio[i]) == pytest.approx(min(far / apart for far, apart in away), rel=1e-5)
     rows = privacy(
         lens,
         TEXT,
@@ -147,16 +142,14 @@ def test_margins_are_those_of_all_pairs(lens):
         prior="text",
         test="margins:prompts=25",
     ).trials
-    by_quantity = {(row.setting, row.quantity): row for row in rows}
+    told = {(row.setting, row.quantity): row for row in rows}
+    assert told["fp32", "prompts with a twin"].value == 0 < told["least", "margin"].value
     assert (
-        by_quantity["fp32", "prompts with a twin"].value == 0 < by_quantity["least", "margin"].value
+        told["least", "margin"].value
+        <= told["5 % quantile", "margin"].value
+        <= told["5 % quantile", "margin"].interval[1]
     )
-    assert (
-        by_quantity["least", "margin"].value
-        <= by_quantity["5 % quantile", "margin"].value
-        <= by_quantity["5 % quantile", "margin"].interval[1]
-    )
-    shares = [by_quantity[form, "prompts with a twin"] for form in ("fp32", "bf16", "int8", "int4")]
+    shares = [told[form, "prompts with a twin"] for form in ("fp32", "bf16", "int8", "int4")]
     assert all(0 <= row.interval[0] <= row.value <= row.interval[1] <= 1 for row in shares)
     with pytest.raises(BadInput, match="need 20 prompts"):
         privacy(
@@ -174,34 +167,35 @@ def test_margins_are_those_of_all_pairs(lens):
 )
 def test_collisions_are_counted_pair_by_pair(rows):
     for form in ("fp32", "bf16", "int8", "int4"):
-        stored = read_format(form)(rows)
-        collided = [
-            any(bool((stored[i] == stored[j]).all()) for j in range(len(stored)) if j != i)
-            for i in range(len(stored))
+        held = read_format(form)(rows)
+        alike = [
+            any(bool((held[i] == held[j]).all()) for j in range(len(held)) if j != i)
+            for i in range(len(held))
         ]
         share, (low, high) = collisions(rows, form)
-        assert share == sum(collided) / len(rows)
+        assert share == sum(alike) / len(rows)
         assert 0 <= low <= share <= high <= 1
 
 
 def test_several_defences_take_fewer_sites_and_candidates_and_say_so(monkeypatch):
     lens = Lens.load("gpt-vanilla")
-    notes = []
+    told = []
     monkeypatch.setattr("headscan.leaks.channels.MANY", 2)
-    monkeypatch.setattr("headscan.leaks.run.LIMIT", 2e9)
-    single, two = ({**GIVEN, "defence": defence} for defence in (None, "permutation,rounding"))
-    states = {**single, "release": "states"}
-    sites = [sites_of(lens, Given(options)) for options in (states, single, two)]
-    assert sites == [("block.0", "block.2", "block.4"), ("block.0", "block.2"), ("block.0",)]
+    monkeypatch.setattr("headscan.leaks.plan.LIMIT", 2e9)
+    states = settings()
+    one = settings(release="cache")
+    two = settings(release="cache", defence="permutation,rounding")
+    found = [sites_of(lens, each) for each in (states, one, two)]
+    assert found == [("block.0", "block.2", "block.4"), ("block.0", "block.2"), ("block.0",)]
     cut = cache_slice(lens, [2])
     texts = [list(range(400))]
-    for options in (single, two):
+    for each in (one, two):
         run = Run.quiet()
-        monkeypatch.setattr(type(run), "announce", lambda self, note: notes.append(note))
-        notes.append(plan_of(cut, texts, Given(options), run, sites=2))
-    assert notes[3].candidates < notes[1].candidates
-    assert "sites: 2; --windows" in notes[0]
-    assert "sites: 2, defences beside none: 2; --windows" in notes[2]
+        monkeypatch.setattr(type(run), "announce", lambda self, note: told.append(note))
+        told.append(plan_of(cut, texts, each, run, sites=2))
+    assert told[3].candidates < told[1].candidates
+    assert "sites: 2; --windows" in told[0]
+    assert "sites: 2, defences beside none: 2; --windows" in told[2]
 
 
 def test_words_of_an_embedding_are_found_by_queries():
@@ -219,15 +213,15 @@ def test_words_of_an_embedding_are_found_by_queries():
 
     attack = QueryInversion(encode, Lens.load("gpt-vanilla"), length=8)
     assert len(attack.words) > 100
-    queries = [" ".join(attack.words[start:300:50][:5]) for start in (7, 11)]
-    answers = [attack(target) for target in encode(queries)]
-    for text, truth in zip(answers, queries, strict=True):  # (twice the words have the same mean)
+    said = [" ".join(attack.words[start:300:50][:5]) for start in (7, 11)]
+    found = [attack(target) for target in encode(said)]
+    for text, truth in zip(found, said, strict=True):  # (twice the words have the same mean)
         assert len({*text.split()} & {*truth.split()}) >= 4, text
     assert attack.queries > 1000
-    numbers = {word: number for number, word in enumerate(vectors)}
-    ids = [[numbers[word] for word in text.split()] for text in queries]
-    answer_ids = [[numbers[word] for word in text.split()] for text in answers]
-    rows = recovered("beam", ids, answer_ids, encode(queries), encode(answers), attack.queries)
-    values = {row.quantity: row.value for row in rows}
-    assert values["tokens read"] >= 0.8 > 0.5 > values["tokens shared"]
-    assert values["cosine of meanings"] > 0.9 > values["cosine"]
+    numbers = {word: place for place, word in enumerate(vectors)}
+    ids = [[numbers[word] for word in text.split()] for text in said]
+    others = [[numbers[word] for word in text.split()] for text in found]
+    rows = recovered("beam", ids, others, encode(said), encode(found), attack.queries)
+    told = {row.quantity: row.value for row in rows}
+    assert told["tokens read"] >= 0.8 > 0.5 > told["tokens shared"]
+    assert told["cosine of meanings"] > 0.9 > told["cosine"]

@@ -44,9 +44,9 @@ def test_one_curve_gives_both_bounds(sigma):
 def test_the_truth_is_that_of_numerical_integration_and_lies_between(sigma):
     code = code_of(12, 1, 3)
     exact = mutual_information(code.points[:, 0].numpy().astype(float), code.masses.numpy(), sigma)
-    (estimate,) = draws_of(code, [sigma], draws=4000)
+    (found,) = draws_of(code, [sigma], draws=4000)
     (bound,) = leak_bounds(code, [sigma])
-    assert abs(estimate.mean - exact) < 4 * estimate.error + 1e-6
+    assert abs(found.mean - exact) < 4 * found.error + 1e-6
     assert bound.lower <= exact + 1e-9
     assert exact <= bound.upper + 1e-9
 
@@ -55,16 +55,16 @@ def test_no_order_is_violated_and_no_attack_passes_its_ceiling():
     sigmas = [0.1, 0.4, 1.0, 2.5]
     for seed in range(12):
         code = code_of(30 + 10 * seed, 1 + seed, seed, power=seed / 2)
-        for bound, estimate in zip(
+        for bound, found in zip(
             leak_bounds(code, sigmas), draws_of(code, sigmas, draws=300, seed=seed), strict=True
         ):
-            assert bound.lower <= estimate.mean + 4 * estimate.error + 1e-9
-            assert estimate.mean - 4 * estimate.error <= bound.upper + 1e-9
+            assert bound.lower <= found.mean + 4 * found.error + 1e-9
+            assert found.mean - 4 * found.error <= bound.upper + 1e-9
             assert bound.upper <= code.entropy + 1e-9
-            slack = 4 * (estimate.accuracy * (1 - estimate.accuracy) / 300) ** 0.5 + 0.01
+            slack = 4 * (found.accuracy * (1 - found.accuracy) / 300) ** 0.5 + 0.01
             assert (
                 union_accuracy(code, bound.noise) - slack
-                <= estimate.accuracy
+                <= found.accuracy
                 <= bound.accuracy_upper + slack
             )
 
@@ -75,19 +75,19 @@ def test_what_was_not_run_is_paid_for():
     """
     code = code_of(60, 2, 5)
     order = code.masses.argsort(descending=True)
-    subset = order[:30]
-    cut = Code(code.points[subset], code.masses[subset], code.masses[order[30:]])
+    some = order[:30]
+    cut = Code(code.points[some], code.masses[some], code.masses[order[30:]])
     assert cut.entropy == pytest.approx(code.entropy)
     r = float(code.masses[order[30:]].sum())
-    tail = entropy_bits(code.masses[order[30:]].numpy() / r)
-    assert cut.tail == pytest.approx(entropy_bits([r, 1 - r]) + r * tail)
+    rest = entropy_bits(code.masses[order[30:]].numpy() / r)
+    assert cut.tail == pytest.approx(entropy_bits([r, 1 - r]) + r * rest)
     for sigma in (0.02, 0.3, 1.0):
         (truth,) = draws_of(code, [sigma], draws=2000)
         (bound,) = leak_bounds(cut, [sigma])
         assert bound.lower - 4 * truth.error <= truth.mean <= bound.upper + 4 * truth.error
         assert truth.accuracy <= bound.accuracy_upper + 0.03
     with pytest.raises(BadInput, match="add up to"):
-        Code(code.points[subset], code.masses[subset])
+        Code(code.points[some], code.masses[some])
 
 
 def test_equal_points_hide_their_difference():
@@ -111,7 +111,7 @@ def test_nothing_is_said_without_noise_or_of_what_is_no_number():
 def test_draws_are_unbiased_with_and_without_the_rows_of_all_candidates():
     code = code_of(50, 4, 9)
     (with_all,), (without,) = (
-        draws_of(code, [0.8], draws=4000, every=all_candidates) for all_candidates in (True, False)
+        draws_of(code, [0.8], draws=4000, all_rows=all_rows) for all_rows in (True, False)
     )
     both = float(with_all.bits.var() + without.bits.var()) / 4000
     assert abs(float(with_all.bits.mean() - without.bits.mean())) < 4 * both**0.5

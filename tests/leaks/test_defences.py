@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from headscan.inversion import exact
-from headscan.leaks import MECHANISMS, Mapped, applied, privacy
-from headscan.leaks.mechanisms import working
+from headscan.leaks import MECHANISMS, Mapped, privacy, working
 from headscan.model.slicing import Slice
 from tests.leaks.test_privacy import TEXT, lens
 
@@ -40,10 +39,11 @@ def test_all_defences_stand_on_one_frontier(lens, tmp_path):
 
 
 def test_the_model_goes_on_with_what_a_defence_leaves(lens):
-    fitted = MECHANISMS["projection"]().fit(torch.randn(9, 32), 0, lens)
-    with applied(lens, "block.1", working(fitted.seen, fitted.back, 0.0, torch.Generator())):
+    fitted = MECHANISMS["projection"]().fit(torch.randn(9, 32), 0)
+    change = working(fitted.release, fitted.restore, 0.0, torch.Generator())
+    with lens.patch({"block.1": change}):
         left = lens.run([[1, 2, 3]], sites="block.1")["block.1"][0]
-    assert torch.allclose(fitted.back(fitted.seen(left)), left, atol=1e-5)
+    assert torch.allclose(fitted.restore(fitted.release(left)), left, atol=1e-5)
 
 
 def test_states_with_permuted_coordinates_give_the_text_back(lens):

@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from headscan.leaks import privacy
-from headscan.leaks.policy import judge, read_policy
-from headscan.leaks.trials import Membership, advantage, area_under, true_positives
-from headscan.run import BadInput, Given, Run
+from headscan.leaks.membership import Membership, advantage, area_under, true_positives
+from headscan.leaks.policy import read_policy
+from headscan.leaks.verdict import judge
+from headscan.run import BadInput, Run
 from tests.command_line import headscan as cli
+from tests.leaks.conftest import settings
 from tests.leaks.test_privacy import lens
 
 __all__ = ["lens"]
@@ -38,10 +40,10 @@ RELEASES = [
 LIMITS = {"mean_bits": 2.0, "worst_position": 3.0, "tokens_read": 0.5}
 
 
-def written(folder, release, limits, *, noise, windows=30, knows="weights", extra=""):
+def written(folder, release, limits, *, noise, windows=30, knows="weights", more=""):
     file = folder / "policy.toml"
     lines = "\n".join(f"{name} = {value}" for name, value in limits.items())
-    evidence = f"windows = {windows}\nlength = 3\ndraws = 4\n{extra}"
+    evidence = f"windows = {windows}\nlength = 3\ndraws = 4\n{more}"
     file.write_text(
         f"[release]\n{release}\nnoise = {noise}\n[attacker]\nknows = '{knows}'\nprior = 'text'\n"
         f"[limits]\n{lines}\n[evidence]\n{evidence}"
@@ -52,7 +54,7 @@ def written(folder, release, limits, *, noise, windows=30, knows="weights", extr
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(("noise", "verdict"), [(0.001, "fail"), (500.0, "pass")])
 def test_what_must_fail_fails_and_what_must_pass_passes(lens, tmp_path, release, noise, verdict):
-    file = written(tmp_path, release, LIMITS, noise=noise, windows=6, extra="share = 0.6")
+    file = written(tmp_path, release, LIMITS, noise=noise, windows=6, more="share = 0.6")
     result = privacy(lens, TEXT, policy=file)
     assert [(row.limit, row.verdict) for row in result.limits] == [
         (name, verdict) for name in LIMITS
@@ -76,14 +78,14 @@ def test_thin_evidence_and_weak_attackers_decide_nothing(lens, tmp_path):
         policy=written(tmp_path, RELEASES[1], LIMITS, noise=0.001, windows=5, knows="nothing"),
     )
     assert blind.verdict == "cannot be shown"
-    assert any("none was run" in note for note in blind.not_examined)
+    assert any("none was run" in one for one in blind.not_examined)
     # A limit between the proved bounds, and one within the interval of the mean.
     policy = read_policy(written(tmp_path, RELEASES[1], {"mean_bits": 4.0}, noise=1.0))
     row = few.rows[0]
     for ends in ((3.0, 5.0), (0.0, 4.1), None):
-        verdict = judge(policy, [replace(row, bits_upper=4.2, bits_interval=ends)], [])[0]
-        assert verdict.verdict == "cannot be shown", ends
-        assert "mean alone" in verdict.evidence
+        found = judge(policy, [replace(row, bits_upper=4.2, bits_interval=ends)], [])[0]
+        assert found.verdict == "cannot be shown", ends
+        assert "mean alone" in found.evidence
     assert judge(policy, [], [])[0].verdict == "cannot be shown"
     assert [
         judge(policy, [replace(row, bits_interval=ends)], [])[0].verdict
@@ -116,7 +118,7 @@ def test_the_sample_policies_run_and_leave_a_receipt(lens, tmp_path, sample):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "said"),
     [
         ("[limits]\nmean_bit = 1", r"no key 'mean_bit'.*Did you mean 'mean_bits'"),
         ("[limit]\nmean_bits = 1", r"no table \[limit\].*'limits'"),
@@ -148,14 +150,14 @@ def test_the_sample_policies_run_and_leave_a_receipt(lens, tmp_path, sample):
         ("[limits", "no TOML"),
     ],
 )
-def test_a_policy_that_says_nonsense_is_refused(lens, tmp_path, line, message):
+def test_a_policy_that_says_nonsense_is_refused(lens, tmp_path, line, said):
     (tmp_path / "p.toml").write_text(line)
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput, match=said):
         privacy(lens, TEXT, policy=tmp_path / "p.toml", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_ends_with_status_3_where_a_policy_fails(tmp_path):
+def test_the_command_ends_with_status_3_where_a_policy_fails(tmp_path, capsys):
     file = written(
         tmp_path, 'what = "states"\nsites = "block.0"', {"tokens_read": 0.5}, noise=0.0, windows=2
     )
@@ -181,11 +183,11 @@ def test_the_command_ends_with_status_3_where_a_policy_fails(tmp_path):
 def test_the_numbers_of_a_membership_test_are_those_of_their_definitions():
     generator = np.random.default_rng(0)
     members = generator.normal(1, 1, 90)
-    outsiders = generator.normal(0, 1, 110)
-    pairs = [(a > b) + 0.5 * (a == b) for a in members for b in outsiders]
-    assert area_under(members, outsiders)[0] == pytest.approx(np.mean(pairs))
-    share, (low, high) = true_positives(members, outsiders)
-    assert share == np.mean([score > sorted(outsiders)[-2] for score in members])
+    others = generator.normal(0, 1, 110)
+    pairs = [(a > b) + 0.5 * (a == b) for a in members for b in others]
+    assert area_under(members, others)[0] == pytest.approx(np.mean(pairs))
+    share, (low, high) = true_positives(members, others)
+    assert share == np.mean([score > sorted(others)[-2] for score in members])
     assert low == 0.0 <= share <= high  # 110 others say nothing of one in a hundred from below
     assert advantage(np.ones(50), np.zeros(50))[0] == 1
     assert advantage(members, members)[0] < 0.2
@@ -200,12 +202,12 @@ def test_intervals_of_membership_cover():
     inside = dict.fromkeys([*truths, advantage], 0)
     for _ in range(100):
         members = generator.normal(1, 1, 100)
-        outsiders = generator.normal(0, 1, 400)
+        others = generator.normal(0, 1, 400)
         for number, truth in truths.items():
-            low, high = number(members, outsiders)[1]
+            low, high = number(members, others)[1]
             inside[number] += low <= truth <= high
         # What the threshold found on a half gains is at most what the best one does.
-        inside[advantage] += advantage(members, outsiders)[1][0] <= 0.3829
+        inside[advantage] += advantage(members, others)[1][0] <= 0.3829
     assert inside[area_under] >= 88  # of 100; 95 expected
     assert inside[true_positives] >= 94
     assert inside[advantage] >= 93
@@ -218,27 +220,26 @@ def test_a_model_that_learned_its_texts_by_heart_gives_them_away(lens, tmp_path)
     test = Membership(members=str(tmp_path / "members.txt"), tokens=16, pieces=24, neighbours=2)
 
     def areas():
-        rows = test.measure(lens, [list(texts[1].encode())], Given(seed=0), Run.quiet())
+        rows = test.measure(lens, [list(texts[1].encode())], settings(), Run.quiet())
         return {row.setting: row for row in rows if row.quantity == "AUC"}
 
-    areas_before = areas()
-    assert all(row.interval[0] < 0.5 < row.interval[1] for row in areas_before.values())
+    before = areas()
+    assert all(row.interval[0] < 0.5 < row.interval[1] for row in before.values())
     saved = {name: value.clone() for name, value in lens.model.state_dict().items()}
     ids = torch.tensor(list(texts[0].encode())).unfold(0, 16, 1)
     optimiser = torch.optim.Adam(lens.model.parameters(), 3e-3)
     for step in range(170):
-        batch = ids[step % 9 :: 9]
-        logits = lens.model(input_ids=batch).logits
+        logits = lens.model(input_ids=(some := ids[step % 9 :: 9])).logits
         loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()
+            logits[:, :-1].flatten(0, 1), some[:, 1:].flatten()
         )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    areas_after = areas()
+    after = areas()
     lens.model.load_state_dict(saved)
-    assert areas_after["loss"].interval[0] > 0.6
-    assert areas_after["neighbours"].value > areas_before["neighbours"].value
+    assert after["loss"].interval[0] > 0.6
+    assert after["neighbours"].value > before["neighbours"].value
 
 
 def test_the_index_of_clean_embeddings_tells_its_texts_and_much_noise_hides_them(lens):
@@ -254,17 +255,17 @@ def test_the_index_of_clean_embeddings_tells_its_texts_and_much_noise_hides_them
         noise=(0, 500),
         test="index",
     ).trials
-    by_quantity = {(row.setting, row.quantity): row for row in rows}
-    assert by_quantity["nearest, noise 0", "AUC"].value == 1
-    assert by_quantity["nearest, noise 0", "AUC"].interval[0] > 0.8
-    assert by_quantity["nearest, noise 500", "advantage"].interval[0] < 0.3
+    told = {(row.setting, row.quantity): row for row in rows}
+    assert told["nearest, noise 0", "AUC"].value == 1
+    assert told["nearest, noise 0", "AUC"].interval[0] > 0.8
+    assert told["nearest, noise 500", "advantage"].interval[0] < 0.3
 
 
 def test_the_receipts_of_the_documents_are_true():
-    text = (SAMPLES.parent / "leaks.md").read_text()
+    said = (SAMPLES.parent / "leaks.md").read_text()
     for sample in SAMPLES.glob("*.toml"):
-        assert f"policies/{sample.name}" in text
-    assert re.search(r"8\.4", text)
+        assert f"policies/{sample.name}" in said
+    assert re.search(r"8\.4", said)
     assert math.ceil(math.log(0.05) / math.log(0.9)) == 29
 
 

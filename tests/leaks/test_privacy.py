@@ -7,10 +7,10 @@ import torch
 
 from headscan.inversion import exact
 from headscan.leaks import MECHANISMS, Mapped, cache_slice, privacy, read_format
-from headscan.leaks import run as budget
-from headscan.leaks.audit import exact_attack
-from headscan.leaks.channels import retrieval
-from headscan.leaks.mechanisms import Projection
+from headscan.leaks import plan as budget
+from headscan.leaks.defences import Projection
+from headscan.leaks.embedding import retrieval
+from headscan.leaks.exact_attack import exact_attack
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
@@ -56,7 +56,7 @@ def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
 
 @pytest.mark.parametrize("prior", ["uniform", "text"])
 def test_other_priors_and_fewer_candidates(lens, prior):
-    every_candidate, few = (
+    whole, few = (
         privacy(
             lens,
             TEXT,
@@ -69,10 +69,10 @@ def test_other_priors_and_fewer_candidates(lens, prior):
         ).rows[0]
         for count in (None, 8)
     )
-    assert every_candidate.prior_bits == pytest.approx(few.prior_bits)
-    assert few.kept < every_candidate.kept + 1e-9
-    assert few.bits_lower <= every_candidate.bits_truth + 4 * every_candidate.bits_truth_error
-    assert few.bits_upper >= every_candidate.bits_truth - 4 * every_candidate.bits_truth_error
+    assert whole.prior_bits == pytest.approx(few.prior_bits)
+    assert few.kept < whole.kept + 1e-9
+    assert few.bits_lower <= whole.bits_truth + 4 * whole.bits_truth_error
+    assert few.bits_upper >= whole.bits_truth - 4 * whole.bits_truth_error
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -97,8 +97,8 @@ def test_a_cache_gives_back_its_prompt_in_every_format(kind, part, ids):
         lens = Lens(LlamaForCausalLM(config), name="grouped")
     for form in ("fp16", "int8", "int2/8"):
         base = cache_slice(lens, [1], part)
-        attack = exact_attack(Mapped(base, read_format(form).each(base.parts), form), ids[:2])
-        assert attack.right == [1.0, 1.0], form
+        found = exact_attack(Mapped(base, read_format(form).each(base.parts), form), ids[:2])
+        assert found.right == [1.0, 1.0], form
 
 
 def test_what_the_cache_slice_sees_is_what_the_model_stores(llama, ids):
@@ -106,15 +106,15 @@ def test_what_the_cache_slice_sees_is_what_the_model_stores(llama, ids):
 
     cache = DynamicCache()
     llama.model(ids, past_key_values=cache, use_cache=True)
-    released = cache_slice(llama, [0, 1]).run(ids)
+    seen = cache_slice(llama, [0, 1]).run(ids)
     stored = [
         x.transpose(1, 2).flatten(2) for layer in cache.layers for x in (layer.keys, layer.values)
     ]
-    assert torch.allclose(released, torch.cat(stored, -1), atol=1e-5)
+    assert torch.allclose(seen, torch.cat(stored, -1), atol=1e-5)
     head = cache_slice(llama, [1], "values", [1]).run(ids)
     assert torch.allclose(head, cache.layers[1].values[:, 1], atol=1e-5)
     assert [
-        inversion.tokens for inversion in exact(cache_slice(llama, [1], "values", [1]), list(head))
+        one.tokens for one in exact(cache_slice(llama, [1], "values", [1]), list(head))
     ] == ids.tolist()
 
 
@@ -163,15 +163,18 @@ def test_a_known_rotation_changes_no_bit_and_few_directions_tell_less(lens):
 
 
 @pytest.mark.parametrize("defence", MECHANISMS.names())
-def test_a_defence_brings_states_back(lens, defence):
+def test_a_defence_brings_states_back(defence):
     states = torch.randn(50, 32)
-    fitted = MECHANISMS[defence]().fit(states, 0, lens)
-    released = fitted.seen(states)
-    assert torch.allclose(fitted.seen(fitted.back(released)), released, atol=1e-4)
-    view = fitted.seen if fitted.kept is None else fitted.kept
-    # the last one undoes itself
-    lossless = defence in ("rotation", "per-coordinate", "permutation", "kv-cloak")
-    assert torch.allclose(fitted.back(view(states)), states, atol=1e-3) is lossless
+    fitted = MECHANISMS[defence]().fit(states, 0)
+    seen = fitted.release(states)
+    assert torch.allclose(fitted.release(fitted.restore(seen)), seen, atol=1e-4)
+    lossless = defence in (
+        "rotation",
+        "per-coordinate",
+        "permutation",
+        "kv-cloak",
+    )  # the last one undoes itself
+    assert torch.allclose(fitted.restore(fitted.received(states)), states, atol=1e-3) is lossless
 
 
 def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
@@ -214,7 +217,7 @@ def test_what_a_defence_costs_an_embedding_is_told_by_retrieval():
 
 
 def test_what_cannot_be_is_refused(lens):
-    for options, message in (
+    for options, words in (
         ({"windows": 0}, "--windows must be at least 1"),
         ({"format": "int3"}, "no number format 'int3'"),
         ({"length": 40}, "takes"),
@@ -230,22 +233,22 @@ def test_what_cannot_be_is_refused(lens):
         ({"defence": Projection(dimensions=99)}, "is more than the 32"),
         ({"release": "thoughts"}, "no release 'thoughts'"),
     ):
-        with pytest.raises(BadInput, match=message):
+        with pytest.raises(BadInput, match=words):
             privacy(lens, TEXT, **options)
     with pytest.raises(BadInput, match="fewer than one window"):
         privacy(lens, ["ab"])
 
 
 def test_a_model_too_large_for_all_is_looked_at_in_part_and_says_so(lens, monkeypatch):
-    full = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6))
-    assert not full.protocol.notes
+    whole = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6))
+    assert not whole.protocol.notes
     passed = budget.multiplications(Slice(sites=("block.1",)).on(lens), 1) / 256
     monkeypatch.setattr(budget, "LIMIT", 1000 * passed)
     few = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6))
     assert "windows of 4 tokens: 1" in few.protocol.notes[0]
     assert all(100 < row.candidates <= 125 for row in few.rows)
-    asked_for = privacy(lens, TEXT, windows=2, length=4, noise=(1.6,), candidates=256)
-    assert not asked_for.protocol.notes
+    asked = privacy(lens, TEXT, windows=2, length=4, noise=(1.6,), candidates=256)
+    assert not asked.protocol.notes
 
 
 def test_the_command_takes_numbers_with_commas(tmp_path):
@@ -275,5 +278,5 @@ def test_the_command_takes_numbers_with_commas(tmp_path):
         "attack_accuracy_upper",
     }
     assert all(named <= set(row) for row in document["rows"])
-    for noise in ("0,nan", "-1", "loud"):
-        assert cli(*arguments, "--noise", noise).status == 2
+    for given in ("0,nan", "-1", "loud"):
+        assert cli(*arguments, "--noise", given).status == 2

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headscan.leaks.bounds import Code, draws_of, leak_bounds, pairwise_curve
-from headscan.leaks.positions import prior_of
+from headscan.leaks.priors import prior_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
@@ -43,14 +43,14 @@ def pairs(lens, cut):
     """States [V, d] of the first token and [V, V, d] of the second, and the model's prior [V, V],
     after one known token.
     """
-    token_ids = torch.arange(SIZE)
+    every = torch.arange(SIZE)
     start = torch.tensor([[START]])
-    ids = torch.cat([start.expand(SIZE, -1), token_ids[:, None]], 1)
+    ids = torch.cat([start.expand(SIZE, -1), every[:, None]], 1)
     prior = prior_of("model", lens, [])
     joint = prior(start)[0, 0][:, None] * prior(ids)[:, 1]
     prefix = Prefix(cut, ids)
-    rows = token_ids.repeat_interleave(SIZE)
-    second = prefix.evaluate(rows, token_ids.repeat(SIZE)).unflatten(0, (SIZE, SIZE))
+    rows = every.repeat_interleave(SIZE)
+    second = prefix.evaluate(rows, every.repeat(SIZE)).unflatten(0, (SIZE, SIZE))
     return cut.run(ids)[:, 1].double(), second.double(), joint
 
 
@@ -103,13 +103,12 @@ def test_all_prompts_of_three_tokens_hold_the_bounds(lens, pairs):
 
     `benchmarks/bits_lie_between_their_bounds_in_a_thousand_cells.py` enumerates all 105³.
     """
-    cut = Slice(sites=("block.0",)).on(lens)
-    _, _, joint = pairs
+    cut, (_, _, joint) = Slice(sites=("block.0",)).on(lens), pairs
     few = joint.sum(0).argsort(descending=True)[:22]
     two = torch.cartesian_prod(few, few)
     ids = torch.cat([torch.full((len(two), 1), START), two], 1)
-    conditional = prior_of("model", lens, [])(ids)[:, 2, few]
-    masses = (joint[two[:, 0], two[:, 1], None] * conditional).flatten()
+    after = prior_of("model", lens, [])(ids)[:, 2, few]
+    masses = (joint[two[:, 0], two[:, 1], None] * after).flatten()
     states = Prefix(cut, ids).evaluate(
         torch.arange(len(two)).repeat_interleave(22), few.repeat(len(two))
     )
@@ -123,7 +122,7 @@ def test_all_prompts_of_three_tokens_hold_the_bounds(lens, pairs):
         curve = pairwise_curve(
             code, [scale for sigma in sigmas for scale in (2 * sigma, sigma)], rows=rows
         )
-        for k, draws in enumerate(draws_of(code, sigmas, draws=128, every=False)):
+        for k, draws in enumerate(draws_of(code, sigmas, draws=128, all_rows=False)):
             truth = float(draws.bits.mean())
             error = float(draws.bits.std()) / 128**0.5
             low = curve[2 * k]
@@ -140,32 +139,37 @@ def test_the_chain_rule_token_by_token_brackets_the_whole(lens, cut, pairs):
     sigma = 0.8 * float(second.flatten(0, 1).var(0).mean().sqrt())
     p1 = joint.sum(1)
     p2 = joint / joint.sum(1, keepdim=True)
-    both = torch.cat([first[:, None].expand(-1, SIZE, -1), second], -1)
-    joint_code = Code(both.flatten(0, 1), joint.flatten())
-    (truth,) = draws_of(joint_code, [sigma], draws=200)
+    whole = Code(
+        torch.cat([first[:, None].expand(-1, SIZE, -1), second], -1).flatten(0, 1), joint.flatten()
+    )
+    (truth,) = draws_of(whole, [sigma], draws=200)
     drawn = torch.multinomial(
         p1, 24, replacement=True, generator=torch.Generator().manual_seed(0)
     ).tolist()
     a1 = draws_of(Code(first, p1), [sigma], draws=400)[0]
-    a2 = []
-    for i in drawn:
-        code = Code(second[i], p2[i])
-        a2.append(draws_of(code, [sigma], draws=32, seed=i)[0].mean)
-    marginal = joint.sum(0)
+    a2 = [draws_of(Code(second[i], p2[i]), [sigma], draws=32, seed=i)[0].mean for i in drawn]
+    after = joint.sum(0)
     later = torch.multinomial(
-        marginal, 24, replacement=True, generator=torch.Generator().manual_seed(1)
+        after, 24, replacement=True, generator=torch.Generator().manual_seed(1)
     ).tolist()
-    b1 = []
-    for j in later:
-        code = Code(torch.cat([first, second[:, j]], 1), joint[:, j] / marginal[j])
-        b1.append(draws_of(code, [sigma], draws=32, seed=j)[0].mean)
+    b1 = [
+        draws_of(
+            Code(torch.cat([first, second[:, j]], 1), joint[:, j] / after[j]),
+            [sigma],
+            draws=32,
+            seed=j,
+        )[0].mean
+        for j in later
+    ]
     shared = (
         entropy_bits(p1.numpy())
-        + entropy_bits(marginal.numpy())
+        + entropy_bits(after.numpy())
         - entropy_bits(joint.flatten().numpy())
     )
-    spread = [float(torch.tensor(values).std()) / 24**0.5 for values in (a2, b1)]
-    slack = 4 * math.hypot(truth.error, a1.error, *spread)
+    spread = [torch.tensor(values).std() / 24**0.5 for values in (a2, b1)]
+    slack = (
+        4 * (truth.error**2 + a1.error**2 + float(spread[0]) ** 2 + float(spread[1]) ** 2) ** 0.5
+    )
     mean = sum(a2) / 24
     assert a1.mean + mean <= truth.mean + slack
     assert truth.mean <= sum(b1) / 24 + mean + shared + slack  # B_2 = A_2: no token comes after it

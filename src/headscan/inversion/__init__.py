@@ -1,4 +1,4 @@
-"""What of the input is still in the representations: inversion of any slice of a model, with
+"""Inversion of any slice of a model: the input that is still in the representations, with
 certificates.
 
 - `invert`: the verb: run a slice on prompts, find the prompts again, say what is proved
@@ -8,17 +8,9 @@ certificates.
 """
 
 from headscan.inversion.continuous import Decoder, Descended, Descent, descend, preset
+from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.methods import (
-    METHODS,
-    Direct,
-    Exact,
-    Indirect,
-    Joint,
-    JointSearch,
-    Method,
-    joint,
-)
+from headscan.inversion.methods import METHODS, Direct, Exact, Indirect, Joint, Method
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import Certificate
 from headscan.inversion.result import InvertResult, PromptInversion

@@ -1,5 +1,4 @@
-"""Gradient descent on the inputs of a slice, one batch: starts, steps, the best iterate, and what
-it decodes to.
+"""Gradient descent on the inputs of a slice: starts, steps, the best iterate, and its tokens.
 
 *Indirect*: the embeddings e [T, d] are moved by the gradient of ||O(e) - O*||, and decoded.
 *Direct*: vectors a [T, V] over the vocabulary are moved, with e = a W; the token is the largest
@@ -30,12 +29,12 @@ Loss = Literal["l1", "l2", "cosine", "linear"]
 Start = Literal["embedding", "zeros", "noise"]
 
 LAST = 0.1  # the last rate as a share of the first; it falls linearly
-
-# ---- From vectors back to tokens.
+BEST = 5  # tokens of a position that are returned
+SOLVED = 1e-5  # relative residual of the decoded tokens at which a descent ends early
 
 
 class Decoder:
-    """Scores of every token for given vectors, from a table [V, e] of the tokens' own.
+    """Scores of every token for given vectors, from a table [V, e] of the tokens' own vectors.
 
     `allowed` are the tokens that may be returned, of all prompts [V] or of each [B, V]. With the
     mask "zero", the published fault, scores are multiplied by 0 or 1, so that a forbidden token
@@ -58,54 +57,51 @@ class Decoder:
         self.mask = mask
 
     @cached_property
-    def _gram(self) -> Tensor:
+    def _gram_factor(self) -> Tensor:
+        """Return the Cholesky factor of W^T W, with a little ridge where that has no full rank."""
         gram = self.table.double().T @ self.table.double()
         factor, info = torch.linalg.cholesky_ex(gram)
         if bool(info):
-            gram = gram + 1e-10 * gram.trace() * torch.eye(
-                len(gram), dtype=gram.dtype, device=gram.device
-            )
-            factor = torch.linalg.cholesky(gram)
+            identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+            factor = torch.linalg.cholesky(gram + 1e-10 * gram.trace() * identity)
         return torch.as_tensor(factor)
 
     def pinv(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
-        """x W^+ = x (W^T W)^-1 W^T, [..., V]: the coefficients of least norm with which rows of W
-        sum to x.
+        """Return x W^+ = x (W^T W)^-1 W^T.
+
+        These are the coefficients of least norm with which rows of W sum to x.
         """
         flat = vectors.reshape(-1, vectors.shape[-1]).double()
-        solved = torch.cholesky_solve(flat.T, self._gram).T.float()
+        solved = torch.cholesky_solve(flat.T, self._gram_factor).T.float()
         return (solved @ self.table.T).reshape(*vectors.shape[:-1], -1)
 
     def nearest(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
-        """Minus half the squared Euclidean distance, up to a constant of the vector, [..., V]."""
+        """Return minus half the squared Euclidean distance, up to a constant of the vector."""
         return vectors.float() @ self.table.T - 0.5 * (self.table**2).sum(1)
 
     def scores(
         self, vectors: Float[Tensor, "*batch e"], method: Decoding = "nearest"
     ) -> Float[Tensor, "*batch V"]:
-        """[..., V], larger is better; forbidden tokens as `mask` says."""
+        """Return the scores, larger is better; forbidden tokens are masked."""
         return self.restrict(self.nearest(vectors) if method == "nearest" else self.pinv(vectors))
 
     def restrict(self, scores: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
-        """Scores with the forbidden tokens masked."""
+        """Return scores with the forbidden tokens masked."""
         if self.allowed is None:
             return scores
         # [B, V] for scores [B, T, V]
         allowed = self.allowed if self.allowed.ndim == 1 else self.allowed[:, None]
-        return (
-            scores * allowed.to(scores)
-            if self.mask == "zero"
-            else scores.masked_fill(~allowed, float("-inf"))
-        )
-
-
-# ---- A descent: distances of outputs, settings, one batch of vectors that move together.
+        if self.mask == "zero":
+            return scores * allowed.to(scores)
+        return scores.masked_fill(~allowed, float("-inf"))
 
 
 def loss_of(
     name: Loss, outputs: Float[Tensor, "B kept w"], targets: Float[Tensor, "B kept w"]
 ) -> Float[Tensor, " B"]:
-    """One number a row. "cosine" is of the flattened outputs, as published; "linear" adds L1 to it.
+    """Return one number a row.
+
+    "cosine" is of the flattened outputs, as published; "linear" adds L1 to it.
 
     >>> loss_of("cosine", torch.ones(1, 2, 3), 2 * torch.ones(1, 2, 3)).abs() < 1e-6
     tensor([True])
@@ -121,20 +117,34 @@ def loss_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """How to descend: by which vectors, loss, steps and start, and how to decode."""
+    """The settings of a descent.
+
+    Attributes:
+        method: the vectors that are moved: embeddings, or coefficients over the vocabulary.
+        loss: the distance of outputs.
+        optimiser, steps: as they say.
+        rate: the first rate; None: for Adam 0.15 of the embeddings' standard deviation (direct:
+            0.05), for SGD 0.2.
+        init: "embedding": mean and spread of the table; "noise": standard normal.
+        null_space: direct: whether decoding uses what lies in the null space of W^T, too.
+        decoder: the way from vectors to tokens.
+        keep_best: whether the best iterate is decoded rather than the last.
+        check_every: steps between runs of the decoded tokens, to end early; 0: never.
+        mask: how a restricted vocabulary is imposed; "zero" is the published way.
+        seed: seed of the start.
+    """
 
     method: Literal["indirect", "direct"] = "indirect"
     loss: Loss = "l1"
     optimiser: Literal["sgd", "adam"] = "adam"
     steps: int = 300
-    # the first; None: for Adam .15 of the embeddings' standard deviation (direct: .05), SGD .2
     rate: float | None = None
-    init: Start = "embedding"  # "embedding": mean and spread of the table; "noise": standard normal
-    null_space: bool = False  # direct: keep what lies in the null space of W^T when decoding
+    init: Start = "embedding"
+    null_space: bool = False
     decoder: Decoding = "nearest"
-    keep_best: bool = True  # decode the best iterate rather than the last
-    check_every: int = 25  # steps between runs of the decoded tokens, to end early; 0: never
-    mask: Mask = "-inf"  # how a restricted vocabulary is imposed; "zero" is the published way
+    keep_best: bool = True
+    check_every: int = 25
+    mask: Mask = "-inf"
     seed: int = 0
 
 
@@ -154,8 +164,10 @@ PRESETS = {"adam": Descent(), "seed": _PUBLISHED, "seed-direct": _DIRECT}
 
 
 def preset(name: str, **changes: object) -> Descent:
-    """Named settings ("adam", "seed", "seed-direct"), with some changed: `preset("seed",
-    steps=500)`.
+    """Return named settings ("adam", "seed", "seed-direct"), some of them changed.
+
+    >>> preset("seed", steps=500).steps
+    500
     """
     if name not in PRESETS:
         raise BadInput(f"There is no preset '{name}'; choose one of {', '.join(PRESETS)}.")
@@ -163,7 +175,7 @@ def preset(name: str, **changes: object) -> Descent:
 
 
 class Runs(Protocol):
-    """What can be descended on: a slice on its model, or the next position after a prefix."""
+    """Something to descend on: a slice on its model, or the next position after a prefix."""
 
     @property
     def vectors(self) -> Float[Tensor, "V e"]: ...
@@ -179,15 +191,25 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class Descended:
-    """What a descent found."""
+    """The result of a descent.
+
+    Attributes:
+        tokens: the tokens.
+        top: the best five tokens of each position.
+        vectors: the vectors that were decoded, float32.
+        loss: of the vectors.
+        residual: relative residual of the *tokens* when they are run.
+        steps: gradient steps made.
+        passes: token positions computed; a backward pass counts as two.
+    """
 
     tokens: Int[Tensor, "B T"]
-    top: Int[Tensor, "B T best"]  # the best five tokens of each position
-    vectors: Float[Tensor, "B T e"]  # float32, what was decoded
-    loss: Float[Tensor, " B"]  # of the vectors
-    residual: Float[Tensor, "B kept"]  # relative, of the *tokens* when they are run
+    top: Int[Tensor, "B T best"]
+    vectors: Float[Tensor, "B T e"]
+    loss: Float[Tensor, " B"]
+    residual: Float[Tensor, "B kept"]
     steps: int
-    passes: int  # token positions computed; a backward pass counts as two
+    passes: int
 
 
 def descend(
@@ -200,32 +222,39 @@ def descend(
     decode_with: Float[Tensor, "V e"] | None = None,
     progress: Progress | None = None,
 ) -> Descended:
-    """Find tokens [B, `length`] whose outputs are near `target` [B, T', w'], by gradients; any
-    slice, causal or not. `allowed` is the vocabulary to decode to, of all prompts [V] or of each
-    [B, V]; `decode_with` another table than the slice's.
+    """Find tokens [B, `length`] whose outputs are near the target, by gradients.
+
+    Args:
+        cut: any slice, causal or not.
+        target: the outputs [B, T', w'].
+        length: tokens of each prompt.
+        settings: the settings of the descent.
+        allowed: the vocabulary to decode to, of all prompts [V] or of each [B, V].
+        decode_with: another table than the slice's.
+        progress: called as the work goes on.
     """
     settings = settings or Descent()
     decoder = Decoder(cut.vectors if decode_with is None else decode_with, allowed, settings.mask)
     return _Optimisation(cut, target, length, settings, decoder).run(progress)
 
 
+@dataclass(eq=False)
 class _Optimisation:
-    """One batch of descents: the vectors of every prompt, moved together."""
+    """One batch of descents: the vectors `x` of all prompts are moved together."""
 
-    def __init__(
-        self, cut: Runs, target: Tensor, length: int, settings: Descent, decoder: Decoder
-    ) -> None:
-        self.cut = cut
-        self.settings = settings
-        self.decoder = decoder
-        self.length = length
-        self.table = cut.vectors.float()
-        self.direct = settings.method == "direct"
-        self.goal = target
-        self.target = target.float()
+    cut: Runs
+    goal: Tensor
+    length: int
+    settings: Descent
+    decoder: Decoder
+
+    def __post_init__(self) -> None:
+        self.table = self.cut.vectors.float()
+        self.direct = self.settings.method == "direct"
+        self.target = self.goal.float()
         self.x = self._begin()
         self.best = self.x.clone()
-        self.best_loss = torch.full((len(target),), float("inf"), device=target.device)
+        self.best_loss = torch.full((len(self.goal),), float("inf"), device=self.goal.device)
 
     def run(self, progress: Progress | None = None) -> Descended:
         steps = self._minimise(progress)
@@ -234,14 +263,13 @@ class _Optimisation:
             losses = self._losses(vectors)
         scores = self._scores(vectors)
         tokens = scores.argmax(-1)
-        top = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
         return Descended(
-            tokens,
-            top,
-            self._embeddings(vectors).detach(),
-            losses,
-            relative(self.cut.run(tokens), self.goal),
-            steps,
+            tokens=tokens,
+            top=scores.topk(min(BEST, scores.shape[-1]), dim=-1).indices,
+            vectors=self._embeddings(vectors).detach(),
+            loss=losses,
+            residual=relative(self.cut.run(tokens), self.goal),
+            steps=steps,
             passes=3 * steps * len(self.goal) * self.length,
         )
 
@@ -265,10 +293,9 @@ class _Optimisation:
         return self.decoder.scores(self._embeddings(x), self.settings.decoder)
 
     def _losses(self, x: Tensor) -> Tensor:
-        outputs = self.cut.run(
-            inputs_embeds=self._embeddings(x), grad=torch.is_grad_enabled()
-        ).float()
-        return loss_of(self.settings.loss, outputs, self.target)
+        embeddings = self._embeddings(x)
+        outputs = self.cut.run(inputs_embeds=embeddings, grad=torch.is_grad_enabled())
+        return loss_of(self.settings.loss, outputs.float(), self.target)
 
     def _first_rate(self) -> float:
         settings = self.settings
@@ -276,30 +303,26 @@ class _Optimisation:
             return settings.rate
         if settings.optimiser == "sgd":
             return 0.2
-        deviation = float(self.table.std())  # of the finite entries where some are not
-        spread = (
-            deviation
-            if math.isfinite(deviation)
-            else float(self.table[self.table.isfinite()].std())
-        )
-        return 0.05 if self.direct else 0.15 * spread
+        if self.direct:
+            return 0.05
+        spread = float(self.table.std())
+        if not math.isfinite(spread):
+            spread = float(self.table[self.table.isfinite()].std())
+        return 0.15 * spread
 
     def _minimise(self, progress: Progress | None) -> int:
+        """Move the vectors, and return the number of steps."""
         settings = self.settings
         parameter = self.x.requires_grad_()
         kind = torch.optim.SGD if settings.optimiser == "sgd" else torch.optim.Adam
         optimiser: torch.optim.Optimizer = kind([parameter], lr=1.0)
+        first_rate = self._first_rate()
         for step in range(settings.steps):
-            rate = self._first_rate() * ((settings.steps - step) + LAST * step) / settings.steps
+            rate = first_rate * ((settings.steps - step) + LAST * step) / settings.steps
             optimiser.param_groups[0]["lr"] = rate
             with torch.enable_grad():
                 losses = self._losses(parameter)
-            with torch.no_grad():
-                better = losses < self.best_loss
-                self.best[better], self.best_loss[better] = (
-                    parameter.detach()[better],
-                    losses.detach()[better],
-                )
+            self._note_best(parameter.detach(), losses.detach())
             (parameter.grad,) = torch.autograd.grad(losses.sum(), parameter)
             optimiser.step()
             if progress and (step + 1) % 10 == 0:
@@ -308,7 +331,12 @@ class _Optimisation:
                 return step + 1
         return settings.steps
 
+    def _note_best(self, x: Tensor, losses: Tensor) -> None:
+        better = losses < self.best_loss
+        self.best[better] = x[better]
+        self.best_loss[better] = losses[better]
+
     @torch.no_grad()
     def _solved(self) -> bool:
         outputs = self.cut.run(self._scores(self.best).argmax(-1))
-        return bool((relative(outputs, self.target) <= 1e-5).all())
+        return bool((relative(outputs, self.target) <= SOLVED).all())

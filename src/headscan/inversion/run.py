@@ -1,8 +1,9 @@
-"""`invert`: from what a slice of a model gave back to the tokens, with a certificate."""
+"""`invert`: from the output of a slice of a model back to the tokens, with a certificate."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -10,25 +11,18 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.assess import assess, refuse_incomparable
+from headscan.inversion.leaked import LeakedStates, estimated_noise, foreign, leaked, solve_unknown
 from headscan.inversion.methods import METHODS, Method, Problem
-from headscan.inversion.observation import (
-    OBSERVATIONS,
-    estimated_noise,
-    foreign,
-    leaked,
-    solve_unknown,
-)
+from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import VERDICTS
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.model.slicing import Slice
+from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.sliced_model import At
 from headscan.run import (
-    VERBS,
     BadInput,
     CommandLine,
-    Given,
     Option,
     Out,
     Progressing,
@@ -43,39 +37,8 @@ from headscan.run.settings import Overwrite
 from headscan.text import display
 from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 
-
-def check(asked: Given) -> None:
-    """Raise BadInput where options do not fit together."""
-    if (asked["prompt"] is None) == (asked["states"] is None):
-        raise BadInput(
-            "Say what is inverted: a text with --prompt, or states with --states, and not both."
-        )
-    if asked["states"] is not None:
-        refuse_unused("invert", asked, ["given"], "--states", ["--prompt"])
-    if not OBSERVATIONS[asked["given"]].sliced:
-        users = [name for name, observation in OBSERVATIONS.items() if observation.sliced]
-        refuse_unused("invert", asked, ["at"], f"the given {asked['given']}", users)
-
-
-def refuse_unused(
-    verb: str, values: Mapping[str, object], names: Sequence[str], by: str, users: Sequence[str]
-) -> None:
-    """Raise BadInput for the first of the options `names` that was given or changed, though `by`
-    does not use it.
-    """
-    stated = values.named if isinstance(values, Given) else frozenset[str]()
-    for field in VERBS[verb].options():
-        value = values.get(field.name)
-        default = field.default
-        changed = value is not default and (
-            isinstance(value, Tensor | np.ndarray) or value != default
-        )
-        if field.name in names and (changed or field.name in stated):
-            raise BadInput(
-                f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}."
-            )
-
-
+CertificateName = Literal["auto", "exhaustive", "sampled"]
+StatesLike = str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any]
 # Prompts that are inverted, and stored for a resume, together: a batch is faster, its bits do not
 # depend on a resume.
 TOGETHER = 16
@@ -96,7 +59,7 @@ def invert(
     ] = None,
     *,
     states: Annotated[
-        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
+        StatesLike | None,
         Option(
             "States that leaked, in place of a prompt: a file, folder or URL of any format that "
             "scan reads (FILE#SITE is one site of it); in Python also an array [T, w] or "
@@ -131,7 +94,7 @@ def invert(
         ),
     ] = None,
     certificate: Annotated[
-        Literal["auto", "exhaustive", "sampled"],
+        CertificateName,
         Option(
             "Tokens compared with those recovered: every token (exhaustive), some (sampled), or "
             "every one where that is at most 1e10 multiplications a prompt (auto)."
@@ -152,8 +115,8 @@ def invert(
     progress: Progressing = None,
     command: CommandLine = None,
 ) -> InvertResult:
-    """Run a slice on prompts, forget the prompts, and find them again from the output; or take
-    states that leaked.
+    """Run a slice on prompts, forget the prompts, and find them again from the output; or start
+    from states that leaked.
 
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
@@ -168,91 +131,64 @@ def invert(
     restricted vocabulary that lacks a token of the prompt, an option that nothing uses.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))
+    >>> config = GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    >>> lens = Lens(GPT2LMHeadModel(config))
     >>> result = invert(lens, [7, 3, 9])
     >>> result.prompts[0].recovered, result.verdict
     ([7, 3, 9], 'recovered and unique')
     >>> leak = lens.run([[7, 3, 9]], sites="block.0")["block.0"][0]
-    >>> invert(lens, states=leak + 1e-3 * leak.norm() / leak.numel() ** 0.5).prompts[0].recovered
+    >>> leak += 1e-3 * leak.norm() / leak.numel() ** 0.5
+    >>> invert(lens, states=leak).prompts[0].recovered
     [7, 3, 9]
     """
-    asked = Given(locals())
-    check(asked)
-    wanted: Method = METHODS.build(method) if isinstance(method, str) else method
-    place = Slice.parse(at) if isinstance(at, str) else at
-    lens = open_model(model, asked.chosen(Loading))
+    if (prompt is None) == (states is None):
+        raise BadInput(
+            "Say what is inverted: a text with --prompt, or states with --states, and not both."
+        )
+    if states is not None:
+        run.refuse_changed("by --states; it belongs to --prompt", given=given)
     observation = OBSERVATIONS[given]
-    cut = observation.on(lens, place)
-    leak = None if states is None else leaked(cut, states)
-    if leak is None:
-        prompts, known = _prompts(lens, prompt, special=not cut.causal)
-        lengths = [len(prompt) for prompt in prompts]
-    else:
-        prompts, known, lengths = leak.prompts, [{} for _ in leak.prompts], leak.lengths
-    for length in lengths:
-        cut.kept(length)
+    if not observation.sliced:
+        users = sorted(name for name, item in OBSERVATIONS.items() if item.sliced)
+        run.refuse_changed(f"by the given {given}; it belongs to {', '.join(users)}", at=at)
+    named_method: Method = METHODS.build(method) if isinstance(method, str) else method
+    named_slice = Slice.parse(at) if isinstance(at, str) else at
+    lens = open_model(model, Loading(tokenizer=tokenizer, dtype=dtype, device=device))
+    cut = observation.on(lens, named_slice)
+
+    source = _leaked_source(cut, states) if prompt is None else _prompt_source(cut, prompt)
+    for length in source.lengths:
+        cut.kept(length)  # refuses a slice that leaves nothing of a prompt
     ordered = observation.ordered and cut.slice.pool is None
-    chosen = wanted.chosen(cut, lengths, ordered=ordered)
+    chosen = named_method.chosen(cut, source.lengths, ordered=ordered)
     if certificate == "exhaustive":
-        refuse_incomparable(cut, lengths, ordered)
-    allowed = _allowed(lens, vocabulary, prompts)
+        refuse_incomparable(cut, source.lengths, ordered)
+    allowed = _allowed(lens, vocabulary, source.prompts)
+
     record = lens.provenance()
     parameters = Row(plain({"method": chosen.name} | asdict(chosen)))  # type: ignore[arg-type]
     lens.identify(run)
-    run.identify(
-        "the prompts", [list(prompt.ids) for prompt in prompts] if leak is None else leak.sha256
-    )
+    run.identify("the prompts", source.identity)
     run.identify("the method", plain(parameters))
     run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())
-    if leak is None:
-        with torch.no_grad():
-            targets = [cut.run([list(prompt.ids)]).float()[0] for prompt in prompts]
-    else:
-        targets = [target.to(lens.device) for target in leak.targets]
-    choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
 
-    def solved(begin: int) -> list[PromptInversion]:
-        part = slice(begin, begin + TOGETHER)
-        problem = Problem(
-            cut=cut,
-            targets=targets[part],
-            lengths=lengths[part],
-            known=known[part],
-            allowed=allowed,
-            tolerance=tolerance,
-            seed=seed,
-            progress=run.progress,
-        )
-        if leak is None:
-            solutions = chosen.solve(problem)
-        else:
-            problem, solutions = solve_unknown(problem, chosen, leak.rounding)
-        entries = [
-            assess(problem, number, prompt, solution, ask=certificate)
-            for number, (prompt, solution) in enumerate(zip(prompts[part], solutions, strict=True))
-        ]
-        if leak is None:
-            return entries
-        return [
-            foreign(entry, solution, cut, choice)
-            for entry, solution in zip(entries, solutions, strict=True)
-        ]
-
-    entries = list[PromptInversion]()
-    for begin in range(0, len(prompts), TOGETHER):
-        entries += run.unit(
-            f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin)
-        )  # type: ignore[misc]
-        run.progress("prompts", len(entries), len(prompts), "prompts")
-    right = sum(
-        entry.right(place) or 0 for entry in entries for place in range(len(entry.recovered))
+    problem = Problem(
+        cut=cut,
+        targets=source.targets(cut),
+        lengths=source.lengths,
+        known=source.known,
+        allowed=allowed,
+        tolerance=tolerance,
+        seed=seed,
+        progress=run.progress,
     )
+    entries = _inverted(run, problem, source, chosen, certificate)
     return InvertResult(
         protocol=run.protocol(device=record.device, dtype=record.dtype),
         models=[record],
         prompts=entries,
-        token_accuracy=right / sum(lengths) if all(entry.tokens for entry in entries) else None,
-        estimated_noise=None if leak is None else estimated_noise(entries),
+        token_accuracy=_token_accuracy(entries),
+        estimated_noise=None if source.leak is None else estimated_noise(entries),
         verdict=max((entry.verdict for entry in entries), key=VERDICTS.index),
         slice=cut.slice,
         slice_text=str(cut.slice),
@@ -263,40 +199,129 @@ def invert(
     )
 
 
-def _prompts(
-    lens: Lens, given: PromptsLike | None, *, special: bool
-) -> tuple[list[Prompt], list[dict[int, int]]]:
-    """The prompts and, of each, the special tokens that were added, which are known."""
-    assert given is not None  # or there are states
-    prompts = read_prompts(given, lens.tokenizer, lens.limits, special=special)
-    texts = isinstance(given, str) or (
-        isinstance(given, Sequence) and all(isinstance(one, str) for one in given)
-    )
-    marks = [prompt.special if special and texts else () for prompt in prompts]
-    pairs = zip(prompts, marks, strict=True)
-    return prompts, [
-        {place: prompt.ids[place] for place, added in enumerate(mark) if added}
-        for prompt, mark in pairs
-    ]
+@dataclass(frozen=True)
+class _Source:
+    """The prompts that are inverted, and where their outputs come from.
+
+    Attributes:
+        prompts: the prompts; without tokens where states were given that have none.
+        known: of each prompt the special tokens that were added, by position.
+        lengths: tokens of each prompt.
+        leak: the states that were given; None where the prompts are run here.
+    """
+
+    prompts: list[Prompt]
+    known: list[dict[int, int]]
+    lengths: list[int]
+    leak: LeakedStates | None = None
+
+    @property
+    def identity(self) -> Any:
+        """Return what a resumed run compares."""
+        if self.leak is None:
+            return [list(prompt.ids) for prompt in self.prompts]
+        return self.leak.sha256
+
+    @torch.no_grad()
+    def targets(self, cut: SlicedModel) -> list[Tensor]:
+        """Return the output of each prompt, each run alone; or the states that were given."""
+        if self.leak is None:
+            return [cut.run([list(prompt.ids)]).float()[0] for prompt in self.prompts]
+        return [target.to(cut.lens.device) for target in self.leak.targets]
+
+
+def _leaked_source(cut: SlicedModel, states: StatesLike | None) -> _Source:
+    leak = leaked(cut, states)
+    known: list[dict[int, int]] = [{} for _ in leak.prompts]
+    return _Source(leak.prompts, known, leak.lengths, leak)
+
+
+def _prompt_source(cut: SlicedModel, texts: PromptsLike) -> _Source:
+    """Read prompts. Encoders get their special tokens with a text, and these are known."""
+    special = not cut.causal
+    prompts = read_prompts(texts, cut.lens.tokenizer, cut.lens.limits, special=special)
+    are_texts = isinstance(texts, str)
+    if isinstance(texts, Sequence) and not are_texts:
+        are_texts = all(isinstance(text, str) for text in texts)
+    known: list[dict[int, int]] = []
+    for prompt in prompts:
+        added = prompt.special if special and are_texts else ()
+        known.append(
+            {position: prompt.ids[position] for position, mark in enumerate(added) if mark}
+        )
+    return _Source(prompts, known, [len(prompt) for prompt in prompts])
 
 
 def _allowed(
     lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[Prompt]
 ) -> Tensor | None:
+    """Return the mask of the restricted vocabulary; None where there is none."""
     if vocabulary is None:
         return None
     tokenizer = lens.require_tokenizer()
     texts = [vocabulary] if isinstance(vocabulary, str) else list(vocabulary)
-    ids = {
-        token for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]
-    }
-    if not ids:
+    token_ids: set[int] = set()
+    for text in texts:
+        token_ids.update(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if not token_ids:
         raise BadInput("The restricted vocabulary is empty.")
-    if missing := [token for prompt in prompts for token in prompt.ids if token not in ids]:
-        shown = display(tokenizer, missing[0])
-        raise BadInput(
-            f"The restricted vocabulary lacks a token of the prompt: '{shown}' (id {missing[0]})."
-        )
+    for prompt in prompts:
+        for token in prompt.ids:
+            if token not in token_ids:
+                raise BadInput(
+                    "The restricted vocabulary lacks a token of the prompt: "
+                    f"'{display(tokenizer, token)}' (id {token})."
+                )
     allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool, device=lens.device)
-    allowed[sorted(ids)] = True
+    allowed[sorted(token_ids)] = True
     return allowed
+
+
+def _inverted(
+    run: Run, problem: Problem, source: _Source, method: Method, certificate: CertificateName
+) -> list[PromptInversion]:
+    """Invert all prompts, some together; a resumed run takes up finished ones."""
+    entries: list[PromptInversion] = []
+    count = len(source.prompts)
+    for begin in range(0, count, TOGETHER):
+        work = partial(_batch, problem, source, method, certificate, begin)
+        entries += run.unit(f"prompts-{begin}", list[PromptInversion], work)
+        run.progress("prompts", len(entries), count, "prompts")
+    return entries
+
+
+def _batch(
+    problem: Problem, source: _Source, method: Method, certificate: CertificateName, begin: int
+) -> list[PromptInversion]:
+    """Invert the prompts from `begin` on that are inverted together."""
+    part = slice(begin, begin + TOGETHER)
+    problem = replace(
+        problem,
+        targets=problem.targets[part],
+        lengths=problem.lengths[part],
+        known=problem.known[part],
+    )
+    if source.leak is None:
+        reconstructions = method.solve(problem)
+    else:
+        problem, reconstructions = solve_unknown(problem, method, source.leak.rounding)
+    entries = []
+    pairs = zip(source.prompts[part], reconstructions, strict=True)
+    for number, (prompt, reconstruction) in enumerate(pairs):
+        entry = assess(problem, number, prompt, reconstruction, ask=certificate)
+        if source.leak is not None:
+            entry = foreign(entry, reconstruction, problem.cut, problem.choice)
+        entries.append(entry)
+    return entries
+
+
+def _token_accuracy(entries: list[PromptInversion]) -> float | None:
+    """Return the share of tokens recovered; None where the tokens are not known."""
+    if not all(entry.tokens for entry in entries):
+        return None
+    right = 0
+    total = 0
+    for entry in entries:
+        total += len(entry.recovered)
+        right += sum(bool(entry.right(position)) for position in range(len(entry.recovered)))
+    return right / total

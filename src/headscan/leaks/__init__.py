@@ -1,4 +1,4 @@
-"""What a release gives away of a text: attacks, and bits between proved bounds.
+"""Leakage of a text from what is released of it: attacks, and bits between proved bounds.
 
 - `privacy`: the verb; `CHANNELS`: what may leak (states, cache, logits, embedding, gradient);
   `MECHANISMS`: how it is protected; `TESTS`: attacks, margins, membership beside the bits;
@@ -6,20 +6,16 @@
 - `headscan.leaks.bounds`: the bounds themselves, on points and probabilities
 - `cache_slice`, `Mapped`, `read_format`: caches, rounded releases, number formats, as slices that
   `headscan.inversion` inverts
-- `applied`, `ChangedCache`, `working`: a mechanism at work in a model
+- `working`, `ChangedCache`: a defence at work in a model, with `Lens.patch`
 """
 
-from headscan.leaks.mechanisms import (
-    MECHANISMS,
-    ChangedCache,
-    NumberFormat,
-    applied,
-    read_format,
-    working,
-)
+from headscan.leaks.defences import MECHANISMS, working
+from headscan.leaks.exposure import ChangedCache
+from headscan.leaks.number_formats import NumberFormat, read_format
 from headscan.leaks.policy import Policy, read_policy
+from headscan.leaks.registry import CHANNELS, TESTS, LeakTest
 from headscan.leaks.result import PrivacyResult
-from headscan.leaks.run import CHANNELS, TESTS, LeakTest, privacy
+from headscan.leaks.run import privacy
 from headscan.model.slicing.prefix import CacheSlice, Mapped, cache_slice
 
 __all__ = [
@@ -33,7 +29,6 @@ __all__ = [
     "NumberFormat",
     "Policy",
     "PrivacyResult",
-    "applied",
     "cache_slice",
     "privacy",
     "read_format",

@@ -1,10 +1,10 @@
-"""What a privacy report holds."""
+"""The result of `privacy`: rows of releases, tests, limits of a policy, and a gradient's tokens."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from headscan.run import DataFrame, Interval, Result, Term, dataframe
 
@@ -16,8 +16,28 @@ BITS = "bits a token"
 
 @dataclass(frozen=True, kw_only=True)
 class LeakRow:
-    """What one site's release gives away at one noise; bits are of the release at a token's
-    position, those before it known.
+    """The bits and tokens that one site's release gives away at one noise.
+
+    Bits are of the release at a token's position, those before it known. Of a release without noise
+    or rounding there are none: verdict and certificate speak of it.
+
+    Attributes:
+        sigma: the noise in the release's own unit; None without noise.
+        tokens: positions that the bits are the mean of.
+        lower_by, upper_by: the bound that was tightest most often.
+        bits_interval: of the mean over such positions, from the lower bounds' to the upper bounds'
+            end.
+        worst_lower, worst_upper: of the position, among those looked at, that tells most.
+        windows: that the positions lie in.
+        kept: mean prior probability of the candidates that were run.
+        candidates: at most.
+        guess_accuracy: of naming the likeliest token without a release.
+        attack: "posterior" (the likeliest token given release, prior and true prefix), "exact" or
+            "joint" (searches).
+        attack_accuracy_upper_interval: of the mean over such positions, windows as clusters.
+        verdict: the worst of the windows.
+        evaluations_per_token: candidates run.
+        seconds_per_token: processor time.
     """
 
     site: Annotated[str, Term("release", "The site that the release comes from.")]
@@ -28,23 +48,20 @@ class LeakRow:
     noise: Annotated[
         float, Term("noise", "Standard deviation, in rms of the release's centred coordinates.")
     ]
-    sigma: float | None  # the noise in the release's own unit; None without noise
-    tokens: int  # positions that the bits are the mean of
+    sigma: float | None
+    tokens: int
     prior_bits: Annotated[
         float | None,
         Term(
             "bits, prior", "Entropy of a token given those before it, under the prior.", unit=BITS
         ),
     ]
-    # This and the next: None of a release without noise or rounding, of which verdict and
-    # certificate speak.
     bits_lower: Annotated[float | None, Term("at least", "Proved from below.", "U(2σ), Fano", BITS)]
     bits_upper: Annotated[
         float | None, Term("at most", "Proved from above.", "U(σ), Gaussian, entropy", BITS)
     ]
-    lower_by: str | None = None  # the bound that was tightest most often
+    lower_by: str | None = None
     upper_by: str | None = None
-    # of the mean over such positions, from the lower bounds' to the upper bounds' end
     bits_interval: Interval | None = None
     bits_truth: Annotated[
         float | None,
@@ -56,8 +73,6 @@ class LeakRow:
         ),
     ] = None
     bits_truth_error: float | None = None
-    # Of the positions looked at, the one that tells most: the largest of the lower bounds, and of
-    # the upper ones.
     worst_lower: Annotated[
         float | None,
         Term("worst, at least", "Most bits proved of one position.", unit=BITS, where="page"),
@@ -66,12 +81,10 @@ class LeakRow:
         float | None,
         Term("worst, at most", "No position looked at tells more.", unit=BITS, where="page"),
     ] = None
-    windows: int | None = None  # that the positions lie in
-    kept: float | None = None  # mean prior probability of the candidates that were run
-    candidates: int | None = None  # at most
-    guess_accuracy: float | None = None  # of naming the likeliest token without a release
-    # "posterior" (the likeliest token given release, prior and true prefix), "exact" or "joint"
-    # (searches)
+    windows: int | None = None
+    kept: float | None = None
+    candidates: int | None = None
+    guess_accuracy: float | None = None
     attack: str
     attack_accuracy: Annotated[
         float, Share("tokens named", "By the attack, in the mean over the prior.")
@@ -81,14 +94,10 @@ class LeakRow:
         float | None,
         Share("ceiling", "No attack is right more often.", undefined="nothing is proved"),
     ]
-    attack_accuracy_upper_interval: Interval | None = (
-        None  # of the mean over such positions, windows as clusters
-    )
+    attack_accuracy_upper_interval: Interval | None = None
     text_accuracy: Annotated[float, Share("of this text", "Of the text's own tokens.")]
     text_accuracy_interval: Interval
-    verdict: Annotated[str | None, Term("verdict", where="page", undefined=NOISY)] = (
-        None  # the worst of the windows
-    )
+    verdict: Annotated[str | None, Term("verdict", where="page", undefined=NOISY)] = None
     certificate: Annotated[
         str | None,
         Term("certificate", "What excludes other tokens.", where="page", undefined=NOISY),
@@ -111,13 +120,17 @@ class LeakRow:
         ),
     ] = None
     retrieval_interval: Interval | None = None
-    evaluations_per_token: float | None = None  # candidates run
-    seconds_per_token: float | None = None  # processor time
+    evaluations_per_token: float | None = None
+    seconds_per_token: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRow:
-    """A number of a test beside the bits: of an attack by name, of margins, of membership."""
+    """A number of a test beside the bits: of an attack by name, of margins, of membership.
+
+    `knows` is what the attack needs: "weights", "family" (a related model), "nothing" (queries); of
+    a proved ceiling "bound".
+    """
 
     test: Annotated[str, Term("test", "As --test calls it.")]
     site: Annotated[str, Term("release", "The site that the release comes from.")]
@@ -130,15 +143,39 @@ class TrialRow:
     ]
     interval: Interval | None
     count: Annotated[int, Term("of", "Tokens, texts or pairs that the number is of.")]
-    # What the attack needs: "weights", "family" (a related model), "nothing" (queries); of a proved
-    # ceiling "bound".
     knows: Annotated[str, Term("needs", "What the attacker must know of the model.", where="page")]
     note: str = ""
+
+    @classmethod
+    def blank(
+        cls,
+        test: str,
+        site: str,
+        *,
+        knows: str,
+        defence: str = "none",
+        setting: str = "",
+        count: int = 0,
+        note: str = "",
+    ) -> Self:
+        """Return a row without its number, of which several rows are made by `replace`."""
+        return cls(
+            test=test,
+            site=site,
+            defence=defence,
+            setting=setting,
+            quantity="",
+            value=None,
+            interval=None,
+            count=count,
+            knows=knows,
+            note=note,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitRow:
-    """A limit of a policy, and what was shown of it."""
+    """A limit of a policy, with the evidence for it."""
 
     limit: Annotated[str, Term("limit")]
     at_most: Annotated[float, Term("at most", "As the policy says.")]
@@ -152,29 +189,49 @@ class LimitRow:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientToken:
-    """A token that lies in a gradient's span."""
+    """A token that lies in a gradient's span.
 
-    position: int | None  # None where the model adds no positions before its first attention
+    Attributes:
+        position: None where the model adds no positions before its first attention.
+        token, string: its id, and how people see it.
+        distance: of its input vector from the span, relative.
+        in_batch: whether it was at that position; elsewhere: anywhere in the batch.
+    """
+
+    position: int | None
     token: int
     string: str
-    distance: float  # of its input vector from the span, relative
-    in_batch: bool  # at that position
-    elsewhere: bool  # anywhere in the batch
+    distance: float
+    in_batch: bool
+    elsewhere: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeakedText:
-    """The beginning of a text that a gradient shows, all but its last token, in order."""
+    """The beginning of a text that a gradient shows, all but its last token, in order.
+
+    Attributes:
+        distance: the largest of its inputs' from block 1's span, relative.
+        in_batch: whether a text of the batch begins so.
+    """
 
     tokens: list[int]
     string: str
-    distance: float  # the largest of its inputs' from block 1's span, relative
-    in_batch: bool  # whether a text of the batch begins so
+    distance: float
+    in_batch: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeakedGradient:
-    """What the gradient of one training step shows of its batch."""
+    """The tokens and texts of a batch that the gradient of one training step shows.
+
+    Attributes:
+        tolerance: distance that counts as inside.
+        certified: sentences about what is proved, and what is a guess.
+        texts: put in order by the second stage.
+        texts_found: share of the batch's texts among them; None without a second stage.
+        second_rank: of block 1's gradient.
+    """
 
     tokens: list[GradientToken]
     batch: list[list[int]]
@@ -200,13 +257,11 @@ class LeakedGradient:
             scientific=True,
         ),
     ]
-    tolerance: float  # distance that counts as inside
-    certified: str  # what is proved, and what is a guess
-    texts: list[LeakedText] = field(default_factory=list)  # put in order by the second stage
-    texts_found: float | None = (
-        None  # share of the batch's texts among them; None without a second stage
-    )
-    second_rank: int | None = None  # of block 1's gradient
+    tolerance: float
+    certified: str
+    texts: list[LeakedText] = field(default_factory=list)
+    texts_found: float | None = None
+    second_rank: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -217,18 +272,31 @@ class LeakedGradient:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PrivacyResult(Result):
-    """How much of a text is in what leaked."""
+    """The bits of a text that are in what leaked, and what attacks read off.
+
+    Attributes:
+        release: the name of what leaked.
+        prior: what the attacker knows of texts beforehand: "model", "uniform" or "text"; `what`
+            says it in a sentence.
+        meaning: a sentence that says what the rows' bits are bits of.
+        rows: one a site, defence and noise.
+        gradient: the tokens of a leaked gradient.
+        trials: the numbers of tests.
+        verdict: of a policy: "pass", "fail" or "cannot be shown".
+        limits: of a policy, with what was shown of each.
+        not_examined: sentences about what the verdict says nothing of.
+    """
 
     kind: ClassVar[str] = "privacy"
 
-    release: str  # what leaked, by its name
-    prior: str  # what the attacker knows of texts beforehand: "model", "uniform" or "text"
-    what: str  # the same in a sentence
-    meaning: str  # what the rows' bits are bits of, in a sentence
+    release: str
+    prior: str
+    what: str
+    meaning: str
     rows: list[LeakRow]
     gradient: LeakedGradient | None = None
     trials: list[TrialRow] = field(default_factory=list)
-    verdict: str | None = None  # of a policy: "pass", "fail" or "cannot be shown"
+    verdict: str | None = None
     limits: list[LimitRow] = field(default_factory=list)
     not_examined: list[str] = field(default_factory=list)
 

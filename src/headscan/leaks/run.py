@@ -1,28 +1,25 @@
-"""`privacy`: how much of a text what leaked of it gives away, in bits between proved bounds."""
+"""`privacy`: the bits of a text that a release gives away, between proved bounds."""
 
 import hashlib
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
-import torch
-from jaxtyping import Int
-from torch import Tensor
 
-from headscan.inversion.assess import multiplications
-from headscan.inversion.run import refuse_unused
-from headscan.leaks.mechanisms import MECHANISMS, Mechanism, read_format
-from headscan.leaks.policy import held_to, read_policy
-from headscan.leaks.positions import SENTENCES, prior_of
-from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult, TrialRow
+from headscan.leaks.defences import MECHANISMS, Mechanism
+from headscan.leaks.plan import windows_of
+from headscan.leaks.policy import read_policy
+from headscan.leaks.priors import SENTENCES, PriorName, prior_of
+from headscan.leaks.registry import CHANNEL_OPTIONS, CHANNELS, TESTS, Leak, LeakTest
+from headscan.leaks.result import PrivacyResult, TrialRow
+from headscan.leaks.settings import PrivacySettings
+from headscan.leaks.verdict import PriorBits, held_to
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
-from headscan.run import BadInput, Given, Named, Registry, Run, Settings, TextRecord, plain, verb
+from headscan.run import BadInput, Run, TextRecord, plain, verb
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.statistics.information import entropy_bits
 from headscan.text import documents as read_documents
@@ -37,114 +34,7 @@ from headscan.text.source import (
     source_name,
 )
 
-# ---- What may leak of a model's work on a text, and what `headscan privacy` can be asked for.
-
-PriorName = Literal["model", "uniform", "text"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Leak:
-    """What leaked: rows, of a gradient its tokens, and what was left out, as sentences."""
-
-    rows: list[LeakRow]
-    gradient: LeakedGradient | None = None
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class LeakChannel(Named, ABC):
-    """Something that leaks."""
-
-    uses: ClassVar[
-        tuple[str, ...]
-    ] = ()  # the options in `SHARED` that mean something for it; the others are refused
-    meaning: ClassVar[str] = ""  # what the bits in its rows are bits of, in a sentence
-
-    @abstractmethod
-    def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
-        """Let it leak from the token ids of each document; bound it, and read off what can be read.
-        Raises BadInput where the model or the text is not fit for it.
-        """
-
-
-CHANNELS: Registry[type[LeakChannel]] = Registry(
-    "release", "headscan.leaks.channels", "headscan.leaks.gradient"
-)
-"""All releases by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeakTest(Settings, Named, ABC):
-    """A test of a release beside the bits: an attack by name, margins, membership. Its fields are
-    its parameters.
-    """
-
-    releases: ClassVar[tuple[str, ...]]  # that it can be asked of
-
-    def ready(self) -> None:
-        """Raise BadInput, before any work, where what it reads is not there."""
-        return None
-
-    @abstractmethod
-    def measure(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> list[TrialRow]:
-        """Its numbers, from the token ids of each document. Raises BadInput where model or text are
-        not fit for it.
-        """
-
-
-TESTS: Registry[type[LeakTest]] = Registry(
-    "test", "headscan.leaks.channels", "headscan.leaks.trials"
-)
-"""All tests by name."""
-
-SHARED = (
-    "sites",
-    "noise",
-    "format",
-    "defence",
-    "stored",
-    "prior",
-    "windows",
-    "length",
-    "candidates",
-    "draws",
-)
-
-
-def check(asked: Given) -> None:
-    """Raise BadInput where options do not fit together."""
-    check_text(asked["text"])
-    if asked["format"] is not None:
-        read_format(asked["format"])
-    protections(asked)
-    for test in tests_of(asked):
-        if asked["release"] not in test.releases:
-            raise BadInput(
-                f"The test {test.name} is of the release {' or '.join(test.releases)}, not of "
-                f"{asked['release']}."
-            )
-        test.ready()
-    for name in SHARED:
-        if name not in CHANNELS[asked["release"]].uses:
-            users = [other for other, item in CHANNELS.items() if name in item.uses]
-            refuse_unused("privacy", asked, [name], f"the release {asked['release']}", users)
-
-
-def protections(asked: Given) -> list[Mechanism | None]:
-    """The defences, with their defaults where only names were given; None is noise alone, which is
-    put before several.
-    """
-    found: list[Mechanism] = MECHANISMS.build_each(asked["defence"] or ())
-    return [*found] if len(found) == 1 else [None, *found]
-
-
-def tests_of(asked: Given) -> list[LeakTest]:
-    """The tests asked for."""
-    found: list[LeakTest] = TESTS.build_each(asked["test"] or ())
-    return found
-
-
-CHARACTERS = 200_000  # of one document more is not needed: some windows are taken
+CHARACTERS = 200_000  # of a document that are read: some windows are taken of it
 
 
 @verb("privacy")
@@ -256,8 +146,8 @@ def privacy(
     progress: Progressing = None,
     command: CommandLine = None,
 ) -> PrivacyResult:
-    """How many bits of each token of a text are in what leaked of it, at least and at most, and
-    what attacks read off.
+    """Return how many bits of each token of a text are in what leaked of it, at least and at most,
+    and what attacks read off.
 
     `headscan.leaks.CHANNELS` documents what may leak. The result has one row a site and noise.
 
@@ -274,166 +164,137 @@ def privacy(
     >>> _ = torch.manual_seed(0)
     >>> config = GPT2Config(vocab_size=256, n_positions=16, n_embd=32, n_layer=1, n_head=2)
     >>> lens = Lens(GPT2LMHeadModel(config), ByteTokenizer())
-    >>> clean, noisy = privacy(lens, ["Once upon a time"], windows=1, length=8, noise=(0, 1.6)).rows
-    >>> clean.attack_accuracy, clean.bits_upper, noisy.bits_lower < noisy.bits_truth < noisy.bits_upper < noisy.prior_bits
-    (1.0, None, True)
+    >>> result = privacy(lens, ["Once upon a time"], windows=1, length=8, noise=(0, 1.6))
+    >>> clean, noisy = result.rows
+    >>> clean.attack_accuracy, clean.bits_upper
+    (1.0, None)
+    >>> noisy.bits_lower < noisy.bits_truth < noisy.bits_upper < noisy.prior_bits
+    True
     """
-    asked = Given(locals())
-    asked.chosen(Reading)  # which checks them
+    reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    settings = PrivacySettings(
+        release=release,
+        sites=sites,
+        noise=noise,
+        format=format,
+        defence=defence,
+        stored=stored,
+        prior=prior,
+        windows=windows,
+        length=length,
+        candidates=candidates,
+        draws=draws,
+        seed=seed,
+    )
     rules = None
     if policy is not None:
-        refuse_unused(
-            "privacy", asked, [*SHARED, "release", "test"], "--policy", ["the policy's file"]
+        run.refuse_changed(
+            "by --policy; it belongs to the policy's file", **settings.by_option(), test=test
         )
         rules = read_policy(policy)
-        asked = rules.over(asked)
-    check(asked)
-    lens = open_model(model, asked.chosen(Loading))
-    tokenize = lens.require_tokenizer()
-    texts = list[list[int]]()
-    left = max_tokens
-    blank = True
-    digest = hashlib.sha256()
-    for document in read_documents(text, documents=documents, field=field):
-        blank &= (beginning := document.beginning(CHARACTERS)).isspace()
-        digest.update(beginning.encode("utf-8", "surrogatepass") + b"\xff")
-        ids = tokenize(beginning, add_special_tokens=False, verbose=False)["input_ids"]
-        texts.append(ids[:left])
-        if left is not None and (left := left - len(texts[-1])) == 0:
-            break
-    if blank:
-        raise BadInput("The text is empty, or white space alone.")
+        settings = rules.over(settings)
+    check_text(text)
+    channel = CHANNELS[settings.release]()
+    tests = _tests(test if rules is None else rules.tests, settings.release)
+    _refuse_unused(run, settings)
+
+    lens = open_model(model, Loading(tokenizer=tokenizer, dtype=dtype, device=device))
+    sample = _read_sample(lens, text, reading)
     record = lens.provenance()
     lens.identify(run)
-    run.identify("the text", plain(texts))
+    run.identify("the text", plain(sample.texts))
     run.identify("the policy", None if rules is None else rules.sha256)
-    channel = CHANNELS[asked["release"]]()
-    leak = channel.attack(lens, texts, asked, run)
-    trials = list[TrialRow]()
-    for one in tests_of(asked):
-        trials += one.measure(lens, texts, asked, run)
-    tokens = sum(map(len, texts))
-    read = TextRecord(
-        source=source_name(text), sha256=digest.hexdigest(), documents=len(texts), tokens=tokens
-    )
+    leak = channel.attack(lens, sample.texts, settings, run)
+    trials: list[TrialRow] = []
+    for leak_test in tests:
+        trials += leak_test.measure(lens, sample.texts, settings, run)
     result = PrivacyResult(
         protocol=run.protocol(
-            text=read, device=record.device, dtype=record.dtype, notes=leak.notes
+            text=sample.record, device=record.device, dtype=record.dtype, notes=leak.notes
         ),
         models=[record],
-        release=asked["release"],
-        prior=asked["prior"],
-        what=SENTENCES[asked["prior"]],
+        release=settings.release,
+        prior=settings.prior,
+        what=SENTENCES[settings.prior],
         meaning=channel.meaning,
         rows=leak.rows,
         gradient=leak.gradient,
         trials=trials,
     )
-    if rules is not None:
-        return held_to(rules, result, prior_bits(lens, texts, asked, leak), run.folder)
-    return result
+    if rules is None:
+        return result
+    return held_to(rules, result, _prior_bits(lens, sample.texts, settings, leak), run.folder)
 
 
-def prior_bits(
-    lens: Lens, texts: list[list[int]], asked: Given, leak: Leak
-) -> tuple[float, int] | None:
-    """The prior's entropy in bits a token, and its tokens, where a release without noise has no
-    bits of its own.
-    """
-    if not any(row.attack == "exact" and row.bits_upper is None for row in leak.rows):
-        return None
-    expected = prior_of(asked["prior"], lens, texts)
-    found = list[float]()
-    for window in windows_of(texts, asked["windows"], asked["length"]):
-        found += [entropy_bits(shares.numpy()) for shares in expected(window[None])[0, :-1]]
-    return float(np.mean(found)), lens.vocabulary_size
+def _tests(test: str | LeakTest | Sequence[str | LeakTest] | None, release: str) -> list[LeakTest]:
+    """Return the tests, ready to be run; BadInput for one that does not apply to the release."""
+    tests: list[LeakTest] = TESTS.build_each(test or ())
+    for leak_test in tests:
+        if release not in leak_test.releases:
+            raise BadInput(
+                f"The test {leak_test.name} is of the release {' or '.join(leak_test.releases)}, "
+                f"not of {release}."
+            )
+        leak_test.ready()
+    return tests
 
 
-# ---- How much of a text is looked at, so that what was not asked for by name ends in minutes.
-
-# multiplications that candidates may take unless their number was asked for: some minutes of two
-# cores
-LIMIT = 6e12
-MOST = (
-    2048  # candidates up to which all are run unasked: their pairs are compared at every position
-)
+def _refuse_unused(run: Run, settings: PrivacySettings) -> None:
+    """Raise BadInput for an option that was changed and that the release does not read."""
+    used = CHANNELS[settings.release].uses
+    for name in CHANNEL_OPTIONS:
+        if name not in used:
+            users = sorted(channel for channel, item in CHANNELS.items() if name in item.uses)
+            run.refuse_changed(
+                f"by the release {settings.release}; it belongs to {', '.join(users)}",
+                **{name: getattr(settings, name)},
+            )
 
 
 @dataclass(frozen=True)
-class AuditPlan:
-    """What of the settings is done."""
+class _Sample:
+    """A text that was read: token ids of each document, and its record."""
 
-    windows: Int[Tensor, "B T"]
-    candidates: int | None  # of a position; None: all
-    budget: int | None  # candidates of a search at one position; None: the vocabulary
-    notes: list[str] = field(default_factory=list)  # what was left out, as sentences
+    texts: list[list[int]]
+    record: TextRecord
 
 
-def plan_of(
-    cut: SlicedModel,
-    texts: list[list[int]],
-    asked: Given,
-    run: Run,
-    *,
-    sites: int = 1,
-    whole_rows: bool = False,
-) -> AuditPlan:
-    """What is done at the sites of a slice: all candidates where that is affordable, else the
-    likeliest, in fewer windows.
-
-    `whole_rows`: every candidate costs its whole window, at every position (embeddings).
-
-    Raises BadInput for a text shorter than one window, or windows longer than the model's context.
-    """
-    context = cut.lens.context_length
-    vocabulary = cut.vocabulary_size
-    length = asked["length"]
-    windows = asked["windows"]
-    wanted = asked["candidates"]
-    if context and length > context:
-        raise BadInput(
-            f"--length {length} is more than the {context} tokens that '{cut.lens.name}' takes."
-        )
-    # Whole texts are run in small batches, at half the speed of candidates behind one prefix.
-    rounds = len(protections(asked))  # each defence takes as much again
-    affordable = (
-        LIMIT
-        / rounds
-        / (multiplications(cut, 1) / vocabulary * (2 * length**2 if whole_rows else length))
+def _read_sample(lens: Lens, text: TextLike, reading: Reading) -> _Sample:
+    """Read the beginning of each document, and tokenize it."""
+    tokenize = lens.require_tokenizer()
+    texts: list[list[int]] = []
+    left = reading.max_tokens
+    blank = True
+    digest = hashlib.sha256()
+    for document in read_documents(text, documents=reading.documents, field=reading.field):
+        beginning = document.beginning(CHARACTERS)
+        blank = blank and beginning.isspace()
+        digest.update(beginning.encode("utf-8", "surrogatepass") + b"\xff")
+        ids = tokenize(beginning, add_special_tokens=False, verbose=False)["input_ids"]
+        texts.append(ids[:left])
+        if left is not None:
+            left -= len(texts[-1])
+            if left == 0:
+                break
+    if blank:
+        raise BadInput("The text is empty, or white space alone.")
+    record = TextRecord(
+        source=source_name(text),
+        sha256=digest.hexdigest(),
+        documents=len(texts),
+        tokens=sum(map(len, texts)),
     )
-    few = min(wanted or (MOST // 4 if whole_rows else MOST), vocabulary)
-    if wanted is not None or (
-        few * windows * sites <= affordable and (whole_rows or few == vocabulary)
-    ):
-        rows = windows_of(texts, windows, length)
-        every = few == vocabulary and not whole_rows
-        return AuditPlan(
-            rows, None if every else few, None if whole_rows or wanted is None else few
-        )
-    least, room, times = (16, 64, 1) if whole_rows else (64, 256 * sites, max(sites, 2))
-    windows = max(1, min(windows, int(affordable / room)))
-    few = max(least, min(few, int(affordable / (windows * times))))
-    rows = windows_of(texts, windows, length)
-    what = (
-        f"windows of {length} tokens: {len(rows)}, candidates of a position: the {few:,} "
-        f"likeliest, sites: {sites}"
-    )
-    what += f", defences beside none: {rounds - 1}" * (rounds > 1)
-    note = (
-        f"So that this ends in minutes it looked at fewer ({what}; --windows, --candidates, "
-        "--sites). "
-    )
-    note += "The bounds count what other candidates may add."
-    run.announce(note)
-    return AuditPlan(rows, few, None if whole_rows else few, [note])
+    return _Sample(texts, record)
 
 
-def windows_of(texts: list[list[int]], windows: int, length: int) -> Int[Tensor, "B T"]:
-    """Token ids of windows that are evenly spaced over the text; BadInput where the text is shorter
-    than one.
-    """
-    ids = [token for text in texts for token in text]
-    if len(ids) < length:
-        raise BadInput(f"The text has {len(ids)} tokens, fewer than one window of {length}.")
-    starts = torch.linspace(0, len(ids) - length, min(windows, len(ids) // length)).long()
-    return torch.stack([torch.tensor(ids[int(start) : int(start) + length]) for start in starts])
+def _prior_bits(
+    lens: Lens, texts: list[list[int]], settings: PrivacySettings, leak: Leak
+) -> PriorBits | None:
+    """Return the prior's entropy where a release without noise has no bits of its own."""
+    if not any(row.attack == "exact" and row.bits_upper is None for row in leak.rows):
+        return None
+    prior = prior_of(settings.prior, lens, texts)
+    entropies: list[float] = []
+    for window in windows_of(texts, settings.windows, settings.length):
+        entropies += [entropy_bits(shares.numpy()) for shares in prior(window[None])[0, :-1]]
+    return PriorBits(float(np.mean(entropies)), lens.vocabulary_size)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headscan.attribution import attribute
 from headscan.leaks import Mapped, cache_slice, read_format
-from headscan.leaks.positions import Prior, prior_of
+from headscan.leaks.priors import Prior, prior_of
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
