@@ -20,9 +20,9 @@ import torch
 
 from headscan.attribution import METHODS
 from headscan.attribution.faithfulness import measured_orders, over_predictions
-from headscan.attribution.run import read_task
+from headscan.attribution.run import PromptInputs, read_task
+from headscan.attribution.steps import TargetRequest
 from headscan.model import Lens
-from headscan.run import VERBS
 
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"
 NAMES = ("deletion", "insertion", "gain over random orders")
@@ -36,12 +36,8 @@ EIGHT = 8
 def numbers(lens: Lens, text: str) -> np.ndarray:
     """[predictions, 3] of one text: the two areas of a gradient-x-input map, and its gain."""
     begins = text.index(" ", PROMPT)
-    options = {
-        "continuation": text[begins:LONGEST],
-        "method": "gradient-x-input",
-        "substitute": "mean",
-    }
-    task = read_task(lens, VERBS["attribute"].given((lens, text[:begins]), options))
+    inputs = PromptInputs(text[:begins], substitute="mean")
+    task = read_task(lens, inputs, TargetRequest(continuation=text[begins:LONGEST]))
     found = METHODS["gradient-x-input"]().explain(task)
     own, null = measured_orders(task, found, list(range(PREDICTIONS)))
     values = np.array([order.areas for order in own])

@@ -18,7 +18,7 @@ from tests.attribution.attribution_cases import IDS, WIPERS, build
 
 
 class Words:
-    """A tokenizer of whole words with a mask and a chat template, as far as attribution needs one."""
+    """A tokenizer of whole words with a mask and a chat template."""
 
     all_special_ids = (0, 1)
     mask_token = "[MASK]"

@@ -22,8 +22,8 @@ from headscan.attribution.faithfulness import (
     RandomOrders,
     over_predictions,
 )
-from headscan.attribution.run import findings
-from headscan.attribution.target import Unit
+from headscan.attribution.findings import findings
+from headscan.attribution.units import Unit
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build, family
 from tests.reference import attribution as reference

@@ -13,7 +13,7 @@ from headscan.leaks.policy import judge, read_policy
 from headscan.leaks.run import plan_of
 from headscan.leaks.trials import QueryInversion, collisions, nearest_of, recovered
 from headscan.model import Lens
-from headscan.model.slicing.prefix import cache_slice
+from headscan.model.slicing.cache_slice import cache_slice
 from headscan.run import BadInput, Given, Run
 from tests.leaks.test_policy import TEXT, written
 from tests.leaks.test_privacy import lens

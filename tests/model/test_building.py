@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from headscan.model import Lens, load
-from headscan.model.load import ModelSize, estimate_size, prepare
+from headscan.model.building import ModelSize, estimate_size
+from headscan.model.load import prepare
 from headscan.model.settings import Building
 from headscan.run import BadInput
 from tests.model.tiny import coverage_script, gpt2, llama

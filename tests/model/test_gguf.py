@@ -12,9 +12,10 @@ import torch
 from safetensors import safe_open
 
 from headscan.model import ByteTokenizer, Lens, load
-from headscan.model.load import load_tokenizer, prepare
+from headscan.model.gguf import read_header
+from headscan.model.load import prepare
 from headscan.model.settings import Building
-from headscan.model.weights import read_header
+from headscan.model.tokenizer import load_tokenizer
 from headscan.run import BadInput
 from tests.model.tiny import ids, llama
 
@@ -196,7 +197,7 @@ def test_an_architecture_that_nobody_unpacks_is_one_sentence(gguf, tmp_path):
 def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch, package):
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
     monkeypatch.setattr(
-        "headscan.model.weights.find_spec", lambda name: None if name == package else True
+        "headscan.model.gguf.find_spec", lambda name: None if name == package else True
     )
     with pytest.raises(BadInput, match=rf'the package {package}: pip install "headscan\[gguf\]"'):
         Lens.load(tmp_path / "tiny.gguf", device="cpu")

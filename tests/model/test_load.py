@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 from headscan.model import ByteTokenizer, Lens, source, specimens
-from headscan.model.source import specimen_path
+from headscan.model.available import specimen_path
 from headscan.run import BadInput
 from tests.model.tiny import coverage_script, family, gpt2, ids, llama
 

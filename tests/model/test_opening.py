@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from headscan.model import ByteTokenizer, Lens
+from headscan.model.identity import tokenizer_identity
 from headscan.model.lens import open_model, open_models
 from headscan.model.load import Preparation
-from headscan.model.settings import Loading, tokenizer_identity
+from headscan.model.settings import Loading
 from headscan.run import BadInput
 from tests.model.tiny import gpt2, minilm
 

@@ -148,7 +148,7 @@ def _counted(found: Any) -> Numbers:
 
 @case
 def counts() -> Numbers:
-    from headscan.model.load import load_tokenizer
+    from headscan.model.tokenizer import load_tokenizer
     from headscan.text.counts import count_tokens, store_text
     from headscan.text.source import Counting, Reading
 
@@ -201,7 +201,7 @@ def ntp() -> Numbers:
 
 @case
 def ntp_prediction() -> Numbers:
-    from headscan.model.load import load_tokenizer
+    from headscan.model.tokenizer import load_tokenizer
     from headscan.ntp import certificate, predict
     from headscan.text.counts import count_tokens, store_text
     from headscan.text.source import Counting, Reading

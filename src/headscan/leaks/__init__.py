@@ -22,7 +22,8 @@ from headscan.leaks.mechanisms import (
 from headscan.leaks.policy import Policy, read_policy
 from headscan.leaks.result import PrivacyResult
 from headscan.leaks.run import CHANNELS, TESTS, LeakTest, privacy
-from headscan.model.slicing.prefix import CacheSlice, Mapped, cache_slice
+from headscan.model.slicing.cache_slice import CacheSlice, cache_slice
+from headscan.model.slicing.mapped import Mapped
 from headscan.run.errors import renamed
 
 __all__ = [

@@ -23,7 +23,7 @@ from headscan.leaks.positions import PositionLeak, Prior, position_leaks, prior_
 from headscan.leaks.result import LeakRow
 from headscan.leaks.run import AuditPlan, Leak, plan_of, protections
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.prefix import Mapped
+from headscan.model.slicing.mapped import Mapped
 from headscan.run import BadInput, Given, Interval, Progress, Run
 from headscan.statistics.uncertainty import student, wilson
 from headscan.text.prompts import Prompt

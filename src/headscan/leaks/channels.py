@@ -39,7 +39,9 @@ from headscan.leaks.run import (
 from headscan.model.lens import Lens
 from headscan.model.recording import evaluating
 from headscan.model.slicing import Slice, SlicedModel
-from headscan.model.slicing.prefix import CacheSlice, Mapped, Prefix, cache_slice
+from headscan.model.slicing.cache_slice import CacheSlice, cache_slice
+from headscan.model.slicing.mapped import Mapped
+from headscan.model.slicing.prefix import Prefix
 from headscan.run import BadInput, Given, Option, Run
 
 MANY = 12

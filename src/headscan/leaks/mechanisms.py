@@ -19,7 +19,7 @@ from headscan.model.lens import Lens
 from headscan.model.recording import evaluating
 from headscan.model.sites import first_tensor, input_tensor
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.prefix import Mapped
+from headscan.model.slicing.mapped import Mapped
 from headscan.run import BadInput, Named, Option, Registry, Settings
 
 # ---- A release of every position, as what the audit needs of it: slices to run, and what the model loses by it.

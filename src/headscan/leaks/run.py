@@ -21,7 +21,7 @@ from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult, TrialR
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.prefix import CachePart
+from headscan.model.slicing.cache_slice import CachePart
 from headscan.run import (
     BadInput,
     Given,

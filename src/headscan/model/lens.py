@@ -1,4 +1,4 @@
-"""The Lens: one language model of any family, with its sites named alike."""
+"""The Lens: one language model of any family, with the same names for its sites."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,45 +11,59 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
+from headscan.model.building import Blank
+from headscan.model.identity import Origin, model_identity
 from headscan.model.inputs import IdsLike, ModelInputs, SentenceHead, context_length, sentence_head
-from headscan.model.load import Blank, Preparation, load_tokenizer, prepare, require_tokenizer
-from headscan.model.recording import Recorder, Stack, find_sites, patched, record
-from headscan.model.settings import Building, Loading, Origin, TokenizerLike, model_identity
+from headscan.model.load import Preparation, prepare
+from headscan.model.recording import Recorder, patched, record
+from headscan.model.settings import Building, Loading, TokenizerLike
 from headscan.model.sites import Tap, match_sites
+from headscan.model.stacks import Stack, find_sites
+from headscan.model.tokenizer import load_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import BadInput, Json, ModelRecord, Run
-from headscan.text.prompts import Limits
+from headscan.text.prompts import Limits, require_tokenizer
 
 
 class Lens(Memo):
-    """A language model whose inner representations can be read by name, the same names in every
-    family.
+    """A language model whose inner states can be read and written by name.
 
-    Site names, in the order of depth:
+    The names are the same in every family. Sites, in the order of depth:
 
-        embedding             what the first block is given: [B, T, d]
+        embedding             what the first block gets: [B, T, d]
         block.I.attention     what block I's attention adds to the residual stream (see
-        `headscan.model.branches`) block.I.mlp           what its feed-forward part adds
-        block.I.mixer         what a mixer that is not attention adds (Mamba, RWKV) block.I
-        what block I returns; the last one is *before* the final norm final_norm            the
-        final norm's output, in models that have one: transformers' `hidden_states[-1]` head
-        the logits: [B, T, vocabulary]
+                              `headscan.model.branches`)
+        block.I.mlp           what its feed-forward part adds
+        block.I.mixer         what a mixer that is not attention adds (Mamba, RWKV)
+        block.I               what block I returns; the last one is *before* the final norm
+        final_norm            the final norm's output, in models that have one: transformers'
+                              `hidden_states[-1]`
+        head                  the logits: [B, T, vocabulary]
 
     In an encoder-decoder all but `head` begin with `encoder.` or `decoder.`. A model has the sites
     that a tiny probing pass finds in it when the Lens is made, no others; every one is tried once
-    before the Lens is handed out.
+    before the Lens is returned.
 
     The model is one of transformers, on any device and in any precision. It is left as it is: no
-    hook stays on it.
+    hook stays on it. Making a Lens costs two forward passes of 2 x 7 tokens.
 
-    Raises BadInput: the model has no weights, takes other input than tokens, or shows no chain of
-    blocks.
+    Attributes:
+        name: in tables and messages.
+        context_length: the longest input in tokens; None where the model sets no limit.
+        stacks: the stacks of blocks: one, or two in an encoder-decoder.
+        sites: in the order in which the model passes them.
+        depth: the number of blocks, of both stacks in an encoder-decoder.
+        notes: sentences that a reader of this model's numbers needs.
 
-    Cost: two forward passes of 2 x 7 tokens when it is made.
+    Raises:
+        BadInput: for a model that has no weights, takes other input than tokens, or shows no chain
+            of blocks.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
-    >>> config = LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
-    ...                      num_attention_heads=2, max_position_embeddings=32)
+    >>> config = LlamaConfig(
+    ...     vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+    ...     num_attention_heads=2, max_position_embeddings=32,
+    ... )
     >>> lens = Lens(LlamaForCausalLM(config), name="tiny")
     >>> lens.sites[:4]
     ('embedding', 'block.0.attention', 'block.0.mlp', 'block.0')
@@ -63,22 +77,15 @@ class Lens(Memo):
         super().__init__()
         self.model: Any = model
         self.tokenizer = tokenizer
-        self.name = name  # in tables and messages
+        self.name = name
         self.origin = Origin()
-        self.context_length = context_length(
-            model
-        )  # the longest input in tokens, None where the model sets no limit
+        self.context_length = context_length(model)
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
         self.stacks, self._taps = find_sites(model, self.context_length)
-        # What a reader of this model's numbers must know, as sentences.
+        self.sites: tuple[str, ...] = tuple(self._taps)
+        self.depth: int = sum(stack.depth for stack in self.stacks)
         self.notes: list[str] = [note for stack in self.stacks for note in stack.notes]
-        self.sites: tuple[str, ...] = tuple(
-            self._taps
-        )  # in the order in which the model passes them
-        self.depth: int = sum(
-            stack.depth for stack in self.stacks
-        )  # blocks; of both stacks in an encoder-decoder
 
     @classmethod
     def load(
@@ -93,21 +100,24 @@ class Lens(Memo):
     ) -> "Lens":
         """Load a causal LM, masked LM, encoder or encoder-decoder, in evaluation mode.
 
-        `model` is the name of an embedded specimen, a local folder or a .gguf file, or a Hugging
-        Face id (looked up in that order), also as ID@REVISION. `random_init`: build the model from
-        its configuration with fresh weights drawn from this seed, without reading a weight file.
-        The other options are the fields of `headscan.model.settings.Loading`.
-
-        Raises BadInput: nothing there, no or damaged safetensors, only pickle weights, a
-        configuration that describes no model or one larger than memory, weights that do not fit it,
-        an unknown or absent device, dtype or quantisation. All but what only the weights show is
-        checked before they are read.
-
         Weights are read from safetensors, or unpacked from a .gguf file (which needs
         `headscan[gguf]`). Weights that the configuration has but the file lacks are refused, except
         a pooler's, which feeds no site. Where those of the head alone are missing, the model
         without its head is loaded, and a note says so; another names weights in the file that the
         model does not use.
+
+        Args:
+            model: the name of an embedded model, a local folder or a .gguf file, or a Hugging Face
+                id (looked up in that order), also as ID@REVISION.
+            random_init: a seed: the model is built from its configuration with fresh weights drawn
+                from it, and no weight file is read.
+            tokenizer, dtype, device, trust_remote_code: see `headscan.model.settings.Building`.
+
+        Raises:
+            BadInput: where nothing is there, for no or damaged safetensors, only pickle weights, a
+                configuration that describes no model or one larger than memory, weights that do not
+                fit it, and an unknown or absent device, dtype or quantisation. All but what only
+                the weights show is checked before they are read.
         """
         settings = Building(
             tokenizer=tokenizer,
@@ -119,41 +129,45 @@ class Lens(Memo):
         return cls.of(prepare(model, settings))
 
     @classmethod
-    def of(cls, prepared: Preparation) -> "Lens":
-        """The Lens over a model that was prepared: its weights are read, or drawn."""
-        network, origin, notes = prepared.load()
-        lens = cls(network, prepared.tokenizer, name=prepared.source.name)
+    def of(cls, preparation: Preparation) -> "Lens":
+        """Return the Lens over a prepared model, whose weights are read, or drawn, now."""
+        network, origin, notes = preparation.load()
+        lens = cls(network, preparation.tokenizer, name=preparation.source.name)
         lens.origin = origin
         lens.notes += notes
         return lens
 
-    # ---- sites
-
     @property
     def default_sites(self) -> tuple[str, ...]:
-        """What a scan looks at: `embedding`, every `block.I`, and `final_norm` where there is one."""
-        norm = ["final_norm"] if any(site.endswith("final_norm") for site in self.sites) else []
-        return self.match(["embedding", "block.*", *norm])
+        """The sites of a scan: `embedding`, every `block.I`, and `final_norm` if there is one."""
+        globs = ["embedding", "block.*"]
+        if any(site.endswith("final_norm") for site in self.sites):
+            globs.append("final_norm")
+        return self.match(globs)
 
     def match(self, glob: str | Iterable[str]) -> tuple[str, ...]:
-        """The sites that a glob matches, in the order of depth; see
-        `headscan.model.sites.match_sites` for the rules. Raises BadInput: a glob matches nothing;
-        the message lists the sites there are.
+        """Return the sites that a glob matches, in the order of depth.
+
+        The rules are those of `headscan.model.sites.match_sites`.
+
+        Raises:
+            BadInput: where a glob matches nothing; the message lists the model's sites.
         """
         return match_sites(glob, self.sites, self.name)
 
     def width(self, site: str) -> int:
+        """Return the number of features at a site."""
         return self.tap(site).width
 
     def tap(self, site: str) -> Tap:
-        """Where a site is read: the module and whether at its input or output. BadInput for a site
-        there is none of.
+        """Return where a site is read: the module, and whether at its input or output.
+
+        Raises:
+            BadInput: for a site that the model does not have.
         """
         if site not in self._taps:
-            self.match(site)
+            self.match(site)  # raises BadInput
         return self._taps[site]
-
-    # ---- running
 
     def run(
         self,
@@ -166,7 +180,7 @@ class Lens(Memo):
         each: Callable[[str, Tensor], Any] | None = None,
         grad: bool = False,
     ) -> dict[str, Float[Tensor, "B T width"]]:
-        """Run the model as far as the deepest of `sites` and give back what passed them.
+        """Run the model as far as the deepest of `sites`, and return the states that passed them.
 
         Later layers are not computed. The model runs in evaluation mode (and is put back into its
         own mode), without cache, with its own masks and positions. No hook is left behind.
@@ -178,53 +192,57 @@ class Lens(Memo):
             decoder_input_ids: [B, T'] for an encoder-decoder; by default `input_ids` shifted right
                 by one, as in training with the input as the target.
             sites: names or globs, as for `match`.
-            each: called as `each(site, tensor)` the moment a site is passed; nothing is kept then,
-                so memory stays that of the forward pass. The tensor is the live one: copy it before
-                keeping or changing it.
+            each: called as `each(site, tensor)` the moment a site is passed; nothing is stored
+                then, so memory stays that of the forward pass. The tensor is the live one: copy it
+                before storing or changing it.
             grad: whether to record gradients (through `inputs_embeds`, for example).
 
         Returns:
             {site: tensor [B, T, width]} in the order of depth; empty if `each` is given.
 
-        Raises BadInput: ids outside the vocabulary, longer input than the context, a glob that
-        matches nothing.
+        Raises:
+            BadInput: for ids outside the vocabulary, an input longer than the context, and a glob
+                that matches nothing.
         """
-        chosen = self.match(sites)
+        matched = self.match(sites)
         inputs = self.inputs.forward(
-            input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen
+            input_ids, inputs_embeds, attention_mask, decoder_input_ids, matched
         )
-        tensors = record(self.model, [self._taps[site] for site in chosen], inputs, each, grad=grad)
-        return {} if each else {site: tensors[site] for site in chosen}
+        taps = [self._taps[site] for site in matched]
+        states = record(self.model, taps, inputs, each, grad=grad)
+        return {} if each else {site: states[site] for site in matched}
 
     def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:
-        """A context in which `each(site, tensor)` is called in every forward pass of the model,
-        whoever runs it.
+        """Return a context in which `each(site, tensor)` is called in every forward pass.
 
-        For training loops, generation, evaluation: the model's mode, gradients and cache are those
-        of the caller. The tensor is the live one; copy it before keeping or changing it. Under
-        activation checkpointing parts of a block run once more in the backward pass, and sites
-        there can be passed again: leave the context before `backward`.
+        It serves training loops, generation and evaluation: the model's mode, gradients and cache
+        are those of the caller. The tensor is the live one; copy it before storing or changing it.
+        Under activation checkpointing parts of a block run once more in the backward pass, and
+        sites there can be passed again: leave the context before `backward`.
 
         >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
-        >>> with lens.watch("block.1", lambda site, tensor: print(site, tuple(tensor.shape), tensor.requires_grad)):
+        >>> config = GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+        >>> lens = Lens(GPT2LMHeadModel(config))
+        >>> def show(site, tensor):
+        ...     print(site, tuple(tensor.shape), tensor.requires_grad)
+        >>> with lens.watch("block.1", show):
         ...     _ = lens.model(input_ids=torch.tensor([[1, 2, 3]]))
         block.1 (1, 3, 8) True
         """
         return Recorder([self._taps[site] for site in self.match(sites)], each)
 
-    # ---- the model itself
-
     @contextmanager
     def patch(self, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> Iterator[None]:
         """Replace the states at sites in every forward pass of this context.
 
+        `run`, `watch` and slices see the replaced states, and the model goes on with them.
+
         Args:
-            changes: by site, a function of its states [windows, T, d] that returns states of the
-                same shape, which the model goes on with.
+            changes: by site, a function of its states [B, T, d] that returns states of the same
+                shape, precision and device.
 
         Raises:
-            BadInput: for an unknown site, and for one whose states cannot be replaced.
+            BadInput: for a site that the model does not have, and for the head.
 
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> config = GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
@@ -240,37 +258,43 @@ class Lens(Memo):
 
     @cached_property
     def traits(self) -> Traits:
+        """What the model is, found by trying it: causal, masked, with a linear head, ..."""
         return Traits(self)
 
     @cached_property
     def sentence(self) -> SentenceHead | None:
-        """Of a sentence encoder, what makes a text's vector of the states at the last default site;
+        """What makes a text's vector of the states at the last default site of a sentence encoder.
+
         None of other models.
         """
-        files = self.origin.files.get("config.json")
-        folder = self.origin.source if files is None else files.parent
-        return sentence_head(
-            folder, self.name, self.width(self.default_sites[-1]), self.context_length
-        )
+        config_file = self.origin.files.get("config.json")
+        folder = self.origin.source if config_file is None else config_file.parent
+        width = self.width(self.default_sites[-1])
+        return sentence_head(folder, self.name, width, self.context_length)
 
     @property
     def inputs(self) -> ModelInputs:
+        """What makes and checks the arguments of a forward pass."""
         return ModelInputs(self.model, self.name, self.context_length)
 
     @property
     def device(self) -> torch.device:
+        """The device of the input embeddings."""
         return self.input_embeddings.device
 
     @property
     def vocabulary_size(self) -> int:
+        """The number of rows of the input embeddings."""
         return self.input_embeddings.shape[0]
 
     @property
     def limits(self) -> Limits:
+        """What the model takes as a prompt."""
         return Limits(self.name, self.vocabulary_size, self.context_length)
 
     @property
     def input_embeddings(self) -> Float[Tensor, "V e"]:
+        """The weight of the input embeddings [V, e], live."""
         return embedding_table(self.model)
 
     @property
@@ -280,11 +304,15 @@ class Lens(Memo):
         return None if layer is None else layer.weight
 
     def require_tokenizer(self) -> Any:
+        """Return the tokenizer.
+
+        Raises:
+            BadInput: where the model has none.
+        """
         return require_tokenizer(self.tokenizer, self.name)
 
     def random_init(self, seed: int, *, first_block: bool = False) -> "Lens":
-        """The same architecture with fresh random weights: the random-weight control of a trained
-        model.
+        """Return the same architecture with fresh random weights: a random-weight control.
 
         It has the same device and precision, and the family's own initialisation; the global random
         state is not touched. With `first_block` only one block is built (but in families whose
@@ -293,42 +321,43 @@ class Lens(Memo):
         return self.twin(seed, first_block=first_block)()
 
     def twin(self, seed: int, *, first_block: bool = False) -> "Callable[[], Lens]":
-        """A function that makes `random_init(seed)`. It holds none of this model's weights, so that
-        the model and its random-weight control need not be in memory at once.
+        """Return a function that makes `random_init(seed)`.
+
+        It holds none of this model's weights, so that the model and its random-weight control need
+        not be in memory at once.
         """
         blank = Blank.of(self.model)
+        if first_block:
+            blank = blank.first_block()
         tokenizer = self.tokenizer
         source = self.origin.source
         name = f"{self.name} (random weights, seed {seed})"
         sentence = self.sentence
-        blank = blank.first_block() if first_block else blank
 
-        def made() -> Lens:
-            fresh = Lens(blank.drawn(seed), tokenizer, name=name)
-            fresh.origin = Origin(source, random_init=seed)
-            fresh.sentence = sentence
-            return fresh
+        def make_control() -> Lens:
+            control = Lens(blank.drawn(seed), tokenizer, name=name)
+            control.origin = Origin(source, random_init=seed)
+            control.sentence = sentence
+            return control
 
-        return made
+        return make_control
 
     def provenance(self) -> ModelRecord:
-        """What this model is and where it came from, for the protocol of a result; `sha256` is
-        empty for a model that was built, not loaded. The first call reads the files once.
+        """Return what this model is and where it came from, for the protocol of a result.
+
+        `sha256` is empty for a model that was built, not loaded. The first call reads the files
+        once.
         """
         model = self.model
-        counted = (
-            model.num_parameters()
-            if hasattr(model, "num_parameters")
-            else sum(p.numel() for p in model.parameters())
-        )
+        dtype = getattr(model, "dtype", self.input_embeddings.dtype)
         return ModelRecord(
             name=self.name,
             source=self.origin.source,
             revision=self.origin.revision,
             model_class=type(model).__name__,
             architecture=getattr(model.config, "model_type", None),
-            parameters=int(counted),
-            dtype=str(getattr(model, "dtype", self.input_embeddings.dtype)).removeprefix("torch."),
+            parameters=self._parameter_count(),
+            dtype=str(dtype).removeprefix("torch."),
             device=str(self.device),
             depth=self.depth,
             width=self.width(self.default_sites[0]),
@@ -340,76 +369,83 @@ class Lens(Memo):
             sha256=dict(self.once("sha256", self.origin.sha256)),
         )
 
+    def _parameter_count(self) -> int:
+        if hasattr(self.model, "num_parameters"):
+            return int(self.model.num_parameters())
+        return sum(weight.numel() for weight in self.model.parameters())
+
     def identity(self) -> Json:
-        """The hashes of the files that it was read from; of a model that was built, one of what it
-        is made of. Asked once.
+        """Return the hashes of the files that the model was read from.
+
+        Of a model that was built it is a hash of its weights and configuration. It is made once.
         """
         return self.once("identity", lambda: model_identity(self.model, self.provenance().sha256))
 
     def identify(self, run: Run) -> None:
-        """Say that a run rests on this model: on its files, on its device and its precision."""
-        record = self.provenance()
+        """Record that a run depends on this model: its files, its device and its precision."""
+        model_record = self.provenance()
+        precision = model_record.quantize or model_record.dtype
         run.identify(f"the model {self.name}", self.identity())
         run.identify(
-            f"the device and precision of {self.name}",
-            f"{record.device}, {record.quantize or record.dtype}",
+            f"the device and precision of {self.name}", f"{model_record.device}, {precision}"
         )
 
     def __repr__(self) -> str:
+        width = self.width(self.default_sites[0])
         return (
             f"Lens({self.name!r}: {type(self.model).__name__}, {self.depth} blocks, "
-            f"width {self._taps[self.default_sites[0]].width}, {len(self.sites)} sites)"
+            f"width {width}, {len(self.sites)} sites)"
         )
 
 
-# ---- What verbs take as models
-
 ModelLike = TypeAliasType("ModelLike", str | os.PathLike[str] | Lens | nn.Module)
-"""A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or
-of sentence-transformers.
+"""An embedded model's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of
+transformers or of sentence-transformers.
 """
 ModelsLike = TypeAliasType("ModelsLike", ModelLike | Sequence[ModelLike])
 
 
-def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
-    """The models as Lenses, each loaded when its turn comes; a live model is left as it is.
+def open_models(models: ModelsLike, loading: Loading) -> Iterator[Lens]:
+    """Return the models as Lenses, each loaded when its turn comes; a live model is left as it is.
 
-    Raises BadInput: none was given, or one of them cannot be loaded. That is said at once, before
-    any weights are read.
+    Raises:
+        BadInput: where there is no model, or one of them cannot be loaded. This is raised at once,
+            before any weights are read.
 
     >>> from transformers import GPT2Config, GPT2Model
     >>> live = GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
     >>> [lens.name for lens in open_models([live, "gpt-vanilla"], Loading(device="cpu"))]
     ['GPT2Model', 'gpt-vanilla']
     """
-    models = [given] if isinstance(given, str | os.PathLike | Lens | nn.Module) else list(given)
-    if not models:
+    is_single = isinstance(models, str | os.PathLike | Lens | nn.Module)
+    listed = [models] if is_single else list(models)
+    if not listed:
         raise BadInput("No model was named: name at least one model.")
-    ready = [prepare_model(model, settings) for model in models]
-    return (Lens.of(model) if isinstance(model, Preparation) else model for model in ready)
+    prepared = [prepare_model(model, loading) for model in listed]
+    return (Lens.of(model) if isinstance(model, Preparation) else model for model in prepared)
 
 
-def open_model(given: ModelLike, settings: Loading) -> Lens:
-    """One model as a Lens; see `open_models`."""
-    return next(open_models(given, settings))
+def open_model(model: ModelLike, loading: Loading) -> Lens:
+    """Return one model as a Lens; see `open_models`."""
+    return next(open_models(model, loading))
 
 
-def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
-    """A model whose weights wait to be read, or the Lens of a live one."""
-    if isinstance(given, str | os.PathLike):
-        return prepare(given, Building(**settings.part(Loading)))
-    if isinstance(given, Lens):
-        return given
-    if not isinstance(given, nn.Module):
+def prepare_model(model: ModelLike, loading: Loading) -> Preparation | Lens:
+    """Return a model whose weights wait to be read, or the Lens of a live one."""
+    if isinstance(model, str | os.PathLike):
+        return prepare(model, Building(**loading.part(Loading)))
+    if isinstance(model, Lens):
+        return model
+    if not isinstance(model, nn.Module):
         raise BadInput(
-            f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}."
+            f"A model is a name, a folder, a Lens or a live model, not a {type(model).__name__}."
         )
-    network = given
-    tokenizer = load_tokenizer(settings.tokenizer)
-    # A SentenceTransformer wraps a model of transformers and keeps its tokenizer.
-    inner = getattr(next(given.children(), None), "auto_model", None)
+    network = model
+    tokenizer = load_tokenizer(loading.tokenizer)
+    # A SentenceTransformer wraps a model of transformers and holds its tokenizer.
+    inner = getattr(next(model.children(), None), "auto_model", None)
     if isinstance(inner, nn.Module):
         network = inner
-        tokenizer = tokenizer or getattr(given, "tokenizer", None)
+        tokenizer = tokenizer or getattr(model, "tokenizer", None)
     name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
     return Lens(network, tokenizer, name=str(name))

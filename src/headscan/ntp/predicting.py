@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from headscan.model.lens import Lens, ModelsLike, open_models
-from headscan.model.load import load_tokenizer
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
+from headscan.model.tokenizer import load_tokenizer
 from headscan.ntp import result as results
 from headscan.ntp.entropy import BootstrapSpread, bootstrap, describe, threshold_sweep
 from headscan.ntp.labels import SoftLabels

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from headscan.model import Lens
+from headscan.model.identity import special_tokens, tokenizer_identity
 from headscan.model.lens import ModelLike, prepare_model
-from headscan.model.load import Preparation, load_tokenizer, require_tokenizer
-from headscan.model.settings import Loading, special_tokens, tokenizer_identity
+from headscan.model.load import Preparation
+from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
+from headscan.model.tokenizer import load_tokenizer
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
 from headscan.states import (
@@ -23,6 +25,7 @@ from headscan.states import (
     VectorSource,
     stored_source,
 )
+from headscan.text.prompts import require_tokenizer
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30

@@ -24,7 +24,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model import Lens
-from headscan.model.settings import Device, Loading, TokenizerName, quiet
+from headscan.model.settings import Device, Loading, TokenizerName
+from headscan.model.source import quiet
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput, Progress, Registry, Run, Settings, no_progress, verb
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
