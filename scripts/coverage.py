@@ -480,7 +480,7 @@ HEADER = """# Coverage
 
 Written by `scripts/coverage.py`; a test fails when it is not up to date. Each row is a tiny model of the family, built
 from a configuration with random weights. headscan knows none of these classes: it finds the sites by running the model
-once (see `headscan.model.recording`), so families that are not listed work too wherever blocks run one after another.
+once (see `headscan.model.stacks`), so families that are not listed work too wherever blocks run one after another.
 
 All have `embedding` and every `block.I`. *Branches* are the sites `block.I.attention` and so on: what the branch adds to the
 residual stream, before the addition and before any norm of the sum. *Plain* tells for how many blocks the block's output is its

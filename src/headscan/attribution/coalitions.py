@@ -175,10 +175,11 @@ class Coalitions:
             rows = torch.where(is_present.unsqueeze(-1), self.embeds[prefix:], absent)
             return Segment(rows, prefix, positions)
         self._check_removal(group.length)
-        tokens = is_present.nonzero()[:, 1].reshape(len(present), group.length)[:, prefix:]
+        tokens = is_present.nonzero()[:, 1].reshape(len(present), group.length)
         if not self.engine.pools:
             positions = (group.length - 1,)
-        return Segment(self.embeds[tokens.to(self.embeds.device)], prefix, positions)
+        tokens = tokens[:, prefix:].to(self.embeds.device)
+        return Segment(self.embeds[tokens], prefix, positions)
 
     def _check_removal(self, length: int) -> None:
         """Raise BadInput where tokens cannot be left out."""

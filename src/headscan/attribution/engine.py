@@ -83,12 +83,12 @@ class Engine:
 
     @property
     def masked(self) -> bool:
-        """Whether masks are filled."""
+        """Return whether the model fills masks."""
         return not (self.causal or self.pools)
 
     @property
     def packs(self) -> bool:
-        """Whether rows share the keys and values of a prompt."""
+        """Return whether rows share the keys and values of a prompt."""
         return self.packed is not None
 
     def embed(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... e"]:
@@ -202,7 +202,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How much goes through the model together.
+    """The amount that goes through the model together.
 
     Attributes:
         row_bytes: estimated peak memory of one row beside the weights: activations, keys and

@@ -141,7 +141,8 @@ def _replaceable_units(task: AttributionTask, step: int) -> npt.NDArray[np.int64
 def _measured(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> MeasuredOrder:
     """Return the curves of one prediction when units go in an order."""
     count = len(order)
-    replaced_counts = np.unique(np.linspace(0, count, min(count, POINTS) + 1).round().astype(int))
+    points = np.linspace(0, count, min(count, POINTS) + 1)
+    replaced_counts = np.unique(points.round().astype(int))
     # The rows of the two curves take turns.
     present = np.ones((2 * len(replaced_counts), len(game.units)), dtype=bool)
     for index, replaced in enumerate(replaced_counts):

@@ -1,4 +1,4 @@
-"""What an attribution's numbers say in words."""
+"""The findings of an attribution: its numbers in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ LARGEST_GAP = 0.01
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the faithfulness of a map amounts to."""
+    """A judgement of the faithfulness of a map."""
 
     code: str
     level: Literal["alert", "notice", "good"]

@@ -96,7 +96,7 @@ def _summed_over_features(product: Tensor, signed: bool) -> Scores:
 
 @dataclass(frozen=True)
 class Completeness:
-    """What the scores of each prediction must sum to, and by how much they miss it.
+    """The sum that the scores of each prediction must have, and by how much they miss it.
 
     Attributes:
         whole: f(prompt) - f(baseline), one a prediction.

@@ -75,7 +75,7 @@ class AttributionTask:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodWords:
-    """What a method says of itself.
+    """The description of a method by itself.
 
     Attributes:
         sentence: what a token's score is.

@@ -63,7 +63,7 @@ class Segment:
 
     @property
     def reads_last_only(self) -> bool:
-        """Whether each row is read at its last token, and nowhere else."""
+        """Return whether each row is read at its last token, and nowhere else."""
         return self.positions == (self.prefix + self.length - 1,)
 
 
@@ -180,7 +180,9 @@ class Packed:
         start = 0
         for segment in self._segments:
             end = start + segment.tokens
-            q, k, v = (_rows_of(x[0, :, start:end], segment) for x in (query, key, value))
+            q = _rows_of(query[0, :, start:end], segment)
+            k = _rows_of(key[0, :, start:end], segment)
+            v = _rows_of(value[0, :, start:end], segment)
             target = output[0, start:end].unflatten(0, (segment.rows, segment.length))
             if may_skip and segment.reads_last_only:
                 q = q[:, :, -1:]
@@ -281,8 +283,8 @@ def _softmax_product(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = (query @ key.transpose(-1, -2)).float() * scale
     if causal:
-        is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(is_later, -torch.inf)
+        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(ones.triu(1), -torch.inf)
     normaliser = scores.logsumexp(-1)
     weights = (scores - normaliser.unsqueeze(-1)).exp().to(value.dtype)
     return weights @ value, normaliser

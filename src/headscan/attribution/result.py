@@ -40,7 +40,7 @@ class ScoredSpan:
 
 @dataclass(frozen=True)
 class AttributionOf:
-    """What is explained: a kind of number, in words, and the tokens whose prediction it is of.
+    """The target: a kind of number, in words, and the tokens whose prediction it is of.
 
     A sentence vector has no tokens.
 
@@ -102,7 +102,7 @@ class MapRecord:
 
 @dataclass(frozen=True)
 class AttributionCost:
-    """How the model was run.
+    """The cost of an attribution.
 
     Attributes:
         shared_prefix: whether rows share the prompt's keys and values.

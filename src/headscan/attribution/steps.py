@@ -59,7 +59,7 @@ class TargetRequest:
 
     @property
     def explains_continuation(self) -> bool:
-        """Whether several tokens are explained, of a continuation."""
+        """Return whether several tokens are explained, of a continuation."""
         return self.continuation is not None or self.generate is not None
 
 
@@ -190,7 +190,8 @@ def _generated_ids(engine: Engine, prompt: Prompt, count: int) -> list[int]:
         )
     ids: list[int] = []
     while len(ids) < count:
-        ids += _predicted(engine, [*prompt.ids, *ids], [len(prompt) + len(ids) - 1])
+        last_position = len(prompt) + len(ids) - 1
+        ids += _predicted(engine, [*prompt.ids, *ids], [last_position])
     return ids
 
 

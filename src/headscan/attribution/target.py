@@ -113,8 +113,8 @@ class AttributionTarget:
     def _gather(self, values: Tensor, role: Literal["token", "against"]) -> Tensor:
         """Return the values of each step's token in one of its roles."""
         tokens = [getattr(step, role) or 0 for step in self.steps]
-        index = torch.tensor(tokens, device=values.device).expand(values.shape[0], -1).unsqueeze(-1)
-        return values.gather(-1, index).squeeze(-1)
+        index = torch.tensor(tokens, device=values.device).expand(values.shape[0], -1)
+        return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
 def kind_of(name: str, against: str | int | None) -> str:

@@ -81,4 +81,5 @@ def spread(scores: Floats, units: Sequence[Unit], length: int) -> Floats:
 
 def gathered(scores: Floats, units: Sequence[Unit]) -> Floats:
     """Return the sums of scores of tokens [S, T] over units, [S, n]."""
-    return np.stack([scores[..., list(unit.tokens)].sum(-1) for unit in units], axis=-1)
+    sums = [scores[..., list(unit.tokens)].sum(-1) for unit in units]
+    return np.stack(sums, axis=-1)

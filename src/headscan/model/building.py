@@ -35,7 +35,7 @@ OBJECT_BYTES = 50_000
 
 @dataclass(frozen=True)
 class ModelSize:
-    """How large a model will be: the entries of its weights and buffers, and its blocks."""
+    """The size of a model: the entries of its weights and buffers, and its blocks."""
 
     entries: int
     blocks: int

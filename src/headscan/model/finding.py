@@ -1,4 +1,4 @@
-"""Finding a model by what the user named: a specimen, a folder, a .gguf file or a hub id."""
+"""Finding a model by what the user named: an embedded model, a folder, a .gguf file or a hub id."""
 
 import math
 import os

@@ -40,7 +40,7 @@ PACKAGES = ("gguf", "accelerate")
 
 @dataclass(frozen=True)
 class Header:
-    """What a .gguf file says of itself before its weights.
+    """The description of itself that a .gguf file begins with.
 
     Attributes:
         packing: the format of most of its weights: F32, F16, BF16, or blocks of few bits (Q4_K).
@@ -125,7 +125,7 @@ def read_header(file: Path) -> Header:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What a header lists: the names of its values, its weights, and the size of the whole file.
+    """The contents of a header: names of values, weights, and the size of the whole file.
 
     Attributes:
         entries: the number of weights by their format.

@@ -1,4 +1,4 @@
-"""Where a model came from and by what it is recognised: hashes of weights and tokenizers."""
+"""The origin of a model, and hashes by which weights and tokenizers are recognised."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ SPECIAL_TOKENS = ("eos", "bos", "pad", "unk")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the weights of a Lens came from; all fields are empty for a model that was not loaded.
+    """The origin of the weights of a Lens; all fields are empty for a model that was not loaded.
 
     Attributes:
         source: what the user named.

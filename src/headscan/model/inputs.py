@@ -1,4 +1,4 @@
-"""What a forward pass gets and what a sentence encoder makes of its output."""
+"""The arguments of a forward pass, and the sentence vectors that an encoder makes of its output."""
 
 import inspect
 import json
@@ -203,8 +203,8 @@ class ModelInputs:
                 "With inputs_embeds, the sites of a decoder need decoder_input_ids as well."
             )
         embeds = inputs["inputs_embeds"]
-        shifted = torch.cat([embedding(start).to(embeds), embeds[:, :-1]], dim=1)
-        return {"decoder_inputs_embeds": shifted}
+        start_embeds = embedding(start).to(embeds)
+        return {"decoder_inputs_embeds": torch.cat([start_embeds, embeds[:, :-1]], dim=1)}
 
     @property
     def decoder_start(self) -> int:

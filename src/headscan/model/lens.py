@@ -258,12 +258,12 @@ class Lens(Memo):
 
     @cached_property
     def traits(self) -> Traits:
-        """What the model is, found by trying it: causal, masked, with a linear head, ..."""
+        """The traits of the model, found by trying it: causal, masked, with a linear head, ..."""
         return Traits(self)
 
     @cached_property
     def sentence(self) -> SentenceHead | None:
-        """What makes a text's vector of the states at the last default site of a sentence encoder.
+        """The map from the states at the last default site of a sentence encoder to a text's vector.
 
         None of other models.
         """
@@ -274,7 +274,7 @@ class Lens(Memo):
 
     @property
     def inputs(self) -> ModelInputs:
-        """What makes and checks the arguments of a forward pass."""
+        """The maker of the arguments of a forward pass, which it checks."""
         return ModelInputs(self.model, self.name, self.context_length)
 
     @property
@@ -289,7 +289,7 @@ class Lens(Memo):
 
     @property
     def limits(self) -> Limits:
-        """What the model takes as a prompt."""
+        """The limits of a prompt: vocabulary and context."""
         return Limits(self.name, self.vocabulary_size, self.context_length)
 
     @property

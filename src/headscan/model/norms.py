@@ -97,7 +97,8 @@ class Norm:
 def _trial_states(width: int) -> Float[Tensor, "2 d"]:
     """Return two states with entries of size 1 to 2, so that nothing is divided by almost 0."""
     generator = torch.Generator().manual_seed(0)
-    signs = torch.where(torch.rand(2, width, generator=generator) < 0.5, -1.0, 1.0).double()
+    is_negative = torch.rand(2, width, generator=generator) < 0.5
+    signs = torch.where(is_negative, -1.0, 1.0).double()
     sizes = 1 + torch.rand(2, width, generator=generator, dtype=torch.float64)
     return signs * sizes
 

@@ -6,8 +6,7 @@ module's `forward`.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -135,7 +134,7 @@ def with_first_tensor(output: Any, tensor: Tensor) -> Any:
 
 
 class PassProgress:
-    """A context that follows forward passes: which call of a shared module runs, and the batch.
+    """Follows forward passes: which call of a shared module runs, and the shape of the batch.
 
     Taps need it whose module runs several times in a pass, or computes on [B*T, d].
     """
@@ -283,11 +282,7 @@ class Recorder:
         with ExitStack() as hooks:  # removes those that are set if one cannot be set
             hooks.enter_context(self._progress.counting_from_start())
             for tap in self.taps:
-                if tap.where == "input":
-                    reading = before_call(tap.module, partial(self._read_input, tap))
-                else:
-                    reading = after_call(tap.module, partial(self._read_output, tap))
-                hooks.enter_context(reading)
+                hooks.enter_context(self._reading(tap))
             hooks.enter_context(self._progress.counting_calls())
             self._hooks = hooks.pop_all()
         return self
@@ -300,20 +295,24 @@ class Recorder:
     ) -> None:
         self._hooks.close()
 
-    def _read_input(self, tap: Tap, _module: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        if self._progress.is_at(tap):
-            self._read(tap, input_tensor(args, kwargs))
+    def _reading(self, tap: Tap) -> AbstractContextManager[None]:
+        """Return a context in which the states at a tap are read.
 
-    def _read_output(
-        self,
-        tap: Tap,
-        _module: nn.Module,
-        _args: Args,
-        _kwargs: Kwargs,
-        output: Any,
-    ) -> None:
-        if self._progress.is_at(tap):
-            self._read(tap, first_tensor(output))
+        The hooks are plain functions: a copy of a module (`deepcopy`) then holds no copy of the
+        recorder and of its taps' modules.
+        """
+
+        def read_input(_module: nn.Module, args: Args, kwargs: Kwargs) -> None:
+            if self._progress.is_at(tap):
+                self._read(tap, input_tensor(args, kwargs))
+
+        def read_output(_module: nn.Module, _args: Args, _kwargs: Kwargs, output: Any) -> None:
+            if self._progress.is_at(tap):
+                self._read(tap, first_tensor(output))
+
+        if tap.where == "input":
+            return before_call(tap.module, read_input)
+        return after_call(tap.module, read_output)
 
     def _read(self, tap: Tap, states: Tensor | None) -> None:
         if states is None:

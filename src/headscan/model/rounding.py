@@ -35,7 +35,8 @@ def pack_k(rows: Tensor, bits: Literal[4, 2]) -> Tensor:
     m = offset.amax(1, keepdim=True).div(top_step).half()
     s = _quotient(scale, d.float()).round_().clamp_(0, top_step)
     o = _quotient(offset, m.float()).round_().clamp_(0, top_step)
-    codes = _quotient(weights + m.float() * o, d.float() * s).round_().clamp_(0, top_code)
+    shifted = weights + m.float() * o
+    codes = _quotient(shifted, d.float() * s).round_().clamp_(0, top_code)
 
     q = codes.to(torch.uint8).movedim(0, 2).reshape(len(rows), -1)
     s = s.to(torch.uint8)
@@ -61,15 +62,14 @@ def _packed_scales(s: Tensor, o: Tensor) -> list[Tensor]:
 
 def _packed_halves(q: Tensor) -> Tensor:
     """Return codes of 4 bits, two in a byte."""
-    pairs = q.reshape(-1, 4, 2, 32)
-    return (pairs[:, :, 0] | pairs[:, :, 1] << 4).flatten(1)
+    first, second = q.reshape(-1, 4, 2, 32).unbind(2)
+    return (first | second << 4).flatten(1)
 
 
 def _packed_quarters(q: Tensor) -> Tensor:
     """Return codes of 2 bits, four in a byte."""
-    fours = q.reshape(-1, 2, 4, 32)
-    quarters = fours[:, :, 0] | fours[:, :, 1] << 2 | fours[:, :, 2] << 4 | fours[:, :, 3] << 6
-    return quarters.flatten(1)
+    first, second, third, fourth = q.reshape(-1, 2, 4, 32).unbind(2)
+    return (first | second << 2 | third << 4 | fourth << 6).flatten(1)
 
 
 class PackedMatrix(NamedTuple):

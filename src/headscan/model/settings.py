@@ -90,7 +90,7 @@ Revisions = TypeAliasType(
 
 @dataclass(frozen=True, kw_only=True)
 class Loading(Settings):
-    """How a model is loaded.
+    """The settings of loading a model.
 
     Raises:
         BadInput: for a device that this machine lacks, and a package that is not installed.
@@ -115,7 +115,7 @@ class Loading(Settings):
 
     @property
     def device_map(self) -> str | Mapping[str, str | int] | None:
-        """How transformers spreads the model over several devices; None where it does not."""
+        """The devices that transformers spreads the model over; None where it does not."""
         if self.device == "balanced" or not isinstance(self.device, str):
             return self.device
         return None
@@ -127,7 +127,7 @@ class Loading(Settings):
 
     @property
     def trusted(self) -> bool:
-        """Whether code that comes with the model may run."""
+        """Return whether code that comes with the model may run."""
         return os.environ.get(TRUST) == "1"
 
     def check(self) -> None:

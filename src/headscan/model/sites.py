@@ -93,9 +93,12 @@ def _matches(pattern: str, site: str) -> bool:
 def _parts_match(pattern: list[str], name: list[str]) -> bool:
     if not pattern:
         return not name
-    if pattern[0] == "**":
-        return any(_parts_match(pattern[1:], name[skip:]) for skip in range(len(name) + 1))
-    return bool(name) and fnmatchcase(name[0], pattern[0]) and _parts_match(pattern[1:], name[1:])
+    first, *following = pattern
+    if first == "**":
+        return any(_parts_match(following, name[skip:]) for skip in range(len(name) + 1))
+    if not name or not fnmatchcase(name[0], first):
+        return False
+    return _parts_match(following, name[1:])
 
 
 def _listed(sites: Sequence[str]) -> str:
@@ -111,8 +114,11 @@ def _listed(sites: Sequence[str]) -> str:
     rank: dict[str, int] = {}
     for number, pattern in enumerate(groups):
         rank.setdefault(pattern.partition("#")[0], number)
-    patterns = sorted(groups, key=lambda name: (rank[name.partition("#")[0]], name.count(".")))
-    return ", ".join(_listed_group(groups[pattern]) for pattern in patterns)
+
+    def order(pattern: str) -> tuple[int, int]:
+        return rank[pattern.partition("#")[0]], pattern.count(".")
+
+    return ", ".join(_listed_group(groups[pattern]) for pattern in sorted(groups, key=order))
 
 
 def _listed_group(sites: list[str]) -> str:
@@ -123,7 +129,7 @@ def _listed_group(sites: list[str]) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tap:
-    """Where one site of a model is read: the input or the output of one call of one module.
+    """The place where a site is read: the input or the output of one call of one module.
 
     Attributes:
         path: the module's name inside the model, such as `transformer.h.3.mlp`.

@@ -137,12 +137,12 @@ class Source:
 
     @property
     def local_files_only(self) -> bool:
-        """Whether the hub is not asked."""
+        """Return whether no file is asked of the hub."""
         return self.folder is not None or not _hub_has_address()
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether there are files of a tokenizer.
+        """Return whether there are files of a tokenizer.
 
         Without them transformers would make up an empty one. Of a hub model it is assumed.
         """

@@ -218,11 +218,15 @@ class _SitesOfStack:
         """
         assert call.output is not None
         name = f"block.{index}"
-        if reader is None or torch.equal(reader.inputs[0].to(call.output.device), call.output):
+        if reader is None:
             self.add(name, call, "output", call.output)
             return
-        self.add(name, reader, "input", reader.inputs[0])
-        factor = _factor(call.output, reader.inputs[0])
+        read_states = reader.inputs[0]
+        if torch.equal(read_states.to(call.output.device), call.output):
+            self.add(name, call, "output", call.output)
+            return
+        self.add(name, reader, "input", read_states)
+        factor = _factor(call.output, read_states)
         change = f"multiplied by {factor:g}" if factor else "changed"
         self.notes.append(
             f"The stream is {change} after {self._prefix}{name}; the site is what the next part "
@@ -302,7 +306,8 @@ def _factor(states: Tensor | None, scaled: Tensor) -> float | None:
         return None
     factor = float((a * b).sum()) / energy
     tolerance = 4 * max(torch.finfo(states.dtype).eps, torch.finfo(scaled.dtype).eps)
-    fits = bool((b - factor * a).abs().max() <= tolerance * abs(factor) * a.abs().max())
+    difference = (b - factor * a).abs().max()
+    fits = bool(difference <= tolerance * abs(factor) * a.abs().max())
     return factor if factor and fits else None
 
 

@@ -1,4 +1,4 @@
-"""What a model is, found by trying it: each question is asked once a model, by one criterion."""
+"""Traits of a model, found by trying it, once a model and by one criterion each."""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ class LinearHead:
 
 
 class Readable(Protocol):
-    """What traits need of a Lens."""
+    """The part of a Lens that traits need."""
 
     model: Any
     sites: tuple[str, ...]
@@ -114,7 +114,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Traits:
-    """What one model is: `Lens.traits`.
+    """The traits of one model: `Lens.traits`.
 
     Each trait is found by a forward pass of a few tokens when it is first asked for.
 
@@ -132,27 +132,27 @@ class Traits:
 
     @property
     def encoder_decoder(self) -> bool:
-        """Whether the model has two stacks."""
+        """Return whether the model has two stacks."""
         return bool(getattr(self.lens.model.config, "is_encoder_decoder", False))
 
     @property
     def predicts(self) -> bool:
-        """Whether the model has logits over its vocabulary."""
+        """Return whether the model has logits over its vocabulary."""
         return "head" in self.lens.sites and output_layer(self.lens.model) is not None
 
     @property
     def masked(self) -> bool:
-        """Whether the model is a masked language model."""
+        """Return whether the model is a masked language model."""
         return self.predicts and not self.encoder_decoder and not self.causal
 
     @property
     def pooled(self) -> bool:
-        """Whether the model is an encoder without a head."""
+        """Return whether the model is an encoder without a head."""
         return not self.predicts and not self.encoder_decoder and not self.causal
 
     @cached_property
     def causal(self) -> bool:
-        """Whether no output depends on a later token.
+        """Return whether no output depends on a later token.
 
         This is tried at the deepest site, not read from a configuration.
         """
@@ -189,7 +189,7 @@ class Traits:
 
     @property
     def quantised(self) -> bool:
-        """Whether the weights are rounded to 8 or 4 bits."""
+        """Return whether the weights are rounded to 8 or 4 bits."""
         return bool(getattr(self.lens.model, "is_quantized", False))
 
     def __repr__(self) -> str:

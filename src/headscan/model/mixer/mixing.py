@@ -48,7 +48,8 @@ def to_right(hidden: Float[Tensor, "B n d"], shift: Int[Tensor, " B"]) -> Float[
 
 def _roll(hidden: Tensor, shift: Tensor) -> Tensor:
     size = hidden.shape[1]
-    index = (torch.arange(size, device=hidden.device)[None, :] + shift[:, None]) % size
+    slots = torch.arange(size, device=hidden.device)
+    index = (slots[None, :] + shift[:, None]) % size
     return hidden.gather(1, index[:, :, None].expand_as(hidden))
 
 
@@ -233,7 +234,8 @@ class ExpandedMixing(nn.Module):
         pairs = list(zip(self.inward, self.outward, strict=True))
         if self.flattened:
             pairs = pairs[:1]
-        return torch.stack([outward(F.gelu(inward(x))) for inward, outward in pairs]).sum(0)
+        mixed = [outward(F.gelu(inward(x))) for inward, outward in pairs]
+        return torch.stack(mixed).sum(0)
 
 
 class HeadMixing(nn.Module):

@@ -1,4 +1,4 @@
-"""What a slice takes out of a model while it runs: branches, residuals, norms."""
+"""Parts that a slice takes out of a model while it runs: branches, residuals, norms."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,9 +26,9 @@ MIXING = ("attention", "cross_attention", "mixer")
 
 
 class Ablation:
-    """What a slice takes out of one model; it is out only while `active` lasts.
+    """The parts that a slice takes out of one model; they are out only while `active` lasts.
 
-    How a residual is taken out: the branch's output A is replaced by A - x before the model adds it
+    A residual is taken out in this way: the branch's output A is replaced by A - x before the model adds it
     to x, so that the sum is A whatever the family's code looks like. This costs one rounding at the
     scale of x, and holds only where a block's output is its input plus its branches
     (`Stack.plain`).

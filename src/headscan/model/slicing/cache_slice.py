@@ -57,7 +57,8 @@ class CacheSlice(SlicedModel):
         attention = f"{deepest_block}.attention"
         site = attention if attention in lens.sites else deepest_block
         super().__init__(Slice(sites=(site,), tokens=tokens), lens)
-        self.width = int(self.states(torch.zeros(1, 1, dtype=torch.int64)).shape[-1])
+        one_token = torch.zeros(1, 1, dtype=torch.int64)
+        self.width = int(self.states(one_token).shape[-1])
 
     def document(self) -> dict[str, Any]:
         heads = None if self.heads is None else list(self.heads)

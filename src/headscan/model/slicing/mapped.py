@@ -34,7 +34,8 @@ class Mapped(SlicedModel):
         self.apply = apply
         self.name = name
         with torch.no_grad():
-            self.width = int(self.states(torch.zeros(1, 1, dtype=torch.int64)).shape[-1])
+            one_token = torch.zeros(1, 1, dtype=torch.int64)
+            self.width = int(self.states(one_token).shape[-1])
 
     def document(self) -> dict[str, Any]:
         return self.under.document() | {"map": self.name}

@@ -200,19 +200,23 @@ def _cached_step_agrees(cut: SlicedModel) -> bool:
     if (cut.lens.context_length or TRIAL_TOKENS) < TRIAL_TOKENS:
         return False
     ids = _trial_ids(cut)
-    rows = torch.zeros(1, dtype=torch.int64, device=ids.device)
+    prompt = ids[:, :-1]
+    token = ids[:, -1]
+    rows = torch.zeros_like(token)
     try:
-        step = Prefix(cut, ids[:, :3], cached=True).evaluate(rows, ids[:, 3])
+        step = Prefix(cut, prompt, cached=True).evaluate(rows, token)
     except Exception:  # whatever a family raises that does not take this cache
         return False
-    whole_pass = Prefix(cut, ids[:, :3], cached=False).evaluate(rows, ids[:, 3])
+    whole_pass = Prefix(cut, prompt, cached=False).evaluate(rows, token)
     return _agree(cut, step, whole_pass)
 
 
 def _cached_continuation_agrees(cut: SlicedModel) -> bool:
     ids = _trial_ids(cut)
+    prompt = ids[:, :1]
+    continuation = ids[:, 1:].expand(2, -1)
     try:
-        continuations = Prefix(cut, ids[:, :1]).following(ids[:, 1:].expand(2, -1))
+        continuations = Prefix(cut, prompt).following(continuation)
     except Exception:  # whatever a family raises that does not take several tokens
         return False
     whole_pass = cut.states(inputs_embeds=cut.embed(ids))[:, 1:]

@@ -42,9 +42,10 @@ def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:
     """
     # Equal rows have equal sums along any direction; the few that agree there are compared entry by
     # entry.
-    direction = torch.randn(table.shape[1], generator=torch.Generator().manual_seed(0)).double()
-    parts = [(rows.double().cpu() * direction).sum(1) for rows in table.split(ROWS_AT_ONCE)]
-    _, group, counts = torch.cat(parts).unique(return_inverse=True, return_counts=True)
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(table.shape[1], generator=generator).double()
+    sums = [(rows.double().cpu() * direction).sum(1) for rows in table.split(ROWS_AT_ONCE)]
+    _, group, counts = torch.cat(sums).unique(return_inverse=True, return_counts=True)
     equals: dict[int, list[int]] = {}
     for row in (counts[group] > 1).nonzero()[:, 0].tolist():
         if row in equals:
@@ -225,7 +226,7 @@ class SlicedModel(Memo):
 
     @property
     def plain_input(self) -> bool:
-        """Whether the model gets its own mask."""
+        """Return whether the model gets its own mask."""
         return self.slice.causal is None or self.slice.causal == self.lens.traits.causal
 
     def _mask(self, rows: int, length: int) -> dict[str, Any]:
@@ -244,9 +245,10 @@ class SlicedModel(Memo):
 
     def _measure_causal(self) -> bool:
         embeds = self.embed(random_ids(self.lens, 1, TRIAL_TOKENS))
-        noise = torch.randn(embeds.shape[-1], generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(embeds.shape[-1], generator=generator).to(embeds)
         changed = embeds.clone()
-        changed[:, -1] = self.vectors.mean(0) + self.vectors.std() * noise.to(embeds)
+        changed[:, -1] = self.vectors.mean(0) + self.vectors.std() * noise
         try:
             states = self.states(inputs_embeds=torch.cat([embeds, embeds, changed]))
         except BadInput:

@@ -32,11 +32,11 @@ def range_of(text: str) -> slice:
     (slice(2, 5, None), slice(-1, None, None))
     """
     match = RANGE.match(text)
-    if match is None or not (match[1] or match[2]) or (match[3] and not match[2]):
+    start, colon, end = match.groups() if match else ("", "", "")
+    if not (start or colon) or (end and not colon):
         raise BadInput(
             f"'{text}' is no range of positions or features: write for example 1:, :3, 2:5 or -1."
         )
-    start, colon, end = match.groups()
     if not colon:
         number = int(start)
         return slice(number, None if number == -1 else number + 1)
