@@ -263,7 +263,7 @@ class Lens(Memo):
 
     @cached_property
     def sentence(self) -> SentenceHead | None:
-        """The map from the states at the last default site of a sentence encoder to a text's vector.
+        """The map from a sentence encoder's states at its last default site to a text's vector.
 
         None of other models.
         """

@@ -28,9 +28,9 @@ MIXING = ("attention", "cross_attention", "mixer")
 class Ablation:
     """The parts that a slice takes out of one model; they are out only while `active` lasts.
 
-    A residual is taken out in this way: the branch's output A is replaced by A - x before the model adds it
-    to x, so that the sum is A whatever the family's code looks like. This costs one rounding at the
-    scale of x, and holds only where a block's output is its input plus its branches
+    A residual is taken out in this way: the branch's output A is replaced by A - x before the model
+    adds it to x, so that the sum is A whatever the family's code looks like. This costs one
+    rounding at the scale of x, and holds only where a block's output is its input plus its branches
     (`Stack.plain`).
 
     Raises:
