@@ -18,7 +18,7 @@ import torch
 from headscan_lab.theory.transformer import train_transformer
 
 import headscan
-from headscan.model.load import load_tokenizer
+from headscan.model.tokenizer import load_tokenizer
 from headscan.ntp import SoftLabels
 from headscan.text.counts import count_tokens
 from headscan.text.source import Counting, Reading

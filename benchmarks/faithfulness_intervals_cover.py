@@ -22,7 +22,6 @@ from headscan.attribution import METHODS
 from headscan.attribution.faithfulness import measured_orders, over_predictions
 from headscan.attribution.run import read_task
 from headscan.model import Lens
-from headscan.run import VERBS
 
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"
 NAMES = ("deletion", "insertion", "gain over random orders")

@@ -37,7 +37,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep
 from headscan.attribution.engine import plan
-from headscan.attribution.target import Unit
+from headscan.attribution.units import Unit
 from headscan.model import Lens
 
 TOKEN = 5

@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan.model import Lens
-from headscan.model.load import load_tokenizer
+from headscan.model.tokenizer import load_tokenizer
 from headscan.text import Windows, batches
 
 CONTEXT = 128

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headscan
-from headscan.model.source import OTHERS
+from headscan.model.available import OTHERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from headscan_lab.ledger.family import Member, design, family_folder
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from headscan.model.load import ByteTokenizer
+from headscan.model.tokenizer import ByteTokenizer
 from headscan.text import documents
 from headscan.training import cwt_loss, fit_tokenizer
 

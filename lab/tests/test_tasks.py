@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from headscan import BadInput, Lens
-from headscan.model.inputs import declared_pooling
+from headscan.model.sentence import declared_pooling
 from headscan.training import fit_tokenizer
 from headscan.training.likelihood import bytes_of_tokens, perplexity, token_losses
 

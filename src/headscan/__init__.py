@@ -36,9 +36,9 @@ if TYPE_CHECKING:
         participation_ratio,
         singular_values,
     )
+    from headscan.model.available import available_models, specimens
     from headscan.model.lens import Lens
     from headscan.model.slicing import Slice
-    from headscan.model.source import available_models, specimens
     from headscan.remedies.decone import decone
     from headscan.remedies.run import remedy
     from headscan.run.result import Result
@@ -51,7 +51,7 @@ __version__ = "0.3.0.dev0"
 # computes.
 _HOMES = {
     "attribute": "attribution",
-    "available_models": "model.source",
+    "available_models": "model.available",
     "average_cosine": "measures",
     "channel": "flow",
     "checkup": "diagnosis",

@@ -22,7 +22,7 @@ import zstandard
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from headscan.model.weights import _Walk
+from headscan.model.gguf import HeaderReader
 from tests.model.test_gguf import write
 from tests.model.tiny import gpt2, llama
 
@@ -368,9 +368,9 @@ def gguf(data: bytes, draw: Draw) -> bytes:
     """A count, type, length, dimension or number of its header is another."""
     spans: list[tuple[int, int]] = []
 
-    class Spans(_Walk):
+    class Spans(HeaderReader):
         def take(self, form: str) -> tuple[Any, ...]:
-            spans.append((self.place, struct.calcsize(f"<{form}") if form != "4sIQQ" else 4))
+            spans.append((self.position, struct.calcsize(f"<{form}") if form != "4sIQQ" else 4))
             return super().take(form)
 
     with mmap.mmap(-1, len(data)) as raw:

@@ -18,9 +18,7 @@ from tests.attribution.attribution_cases import IDS, WIPERS, build
 
 
 class Words:
-    """A tokenizer of whole words with a mask and a chat template, as far as attribution
-    needs one.
-    """
+    """A tokenizer of whole words with a mask and a chat template."""
 
     all_special_ids = (0, 1)
     mask_token = "[MASK]"
@@ -51,11 +49,11 @@ def with_words(family):
 
 
 def test_the_seeds_prompt_on_a_real_model_has_all_methods_and_loads_again(stories, tmp_path):
-    result = attribute(stories, WIPERS, method="all", out=tmp_path)
+    found = attribute(stories, WIPERS, method="all", out=tmp_path)
     document = load(tmp_path).document
     assert len(document["tokens"]) == len(document["scores"]) == len(document["ids"]) == 22
     assert document["tokens"][1] == "␣The"
-    assert [attribution_map["method"] for attribution_map in document["maps"]] == METHODS.names()
+    assert [one["method"] for one in document["maps"]] == METHODS.names()
     trust = document["faithfulness"]
     assert trust["deletion"]["probability"][0] == pytest.approx(
         document["steps"][0]["probability"], abs=1e-5
@@ -68,41 +66,41 @@ def test_the_seeds_prompt_on_a_real_model_has_all_methods_and_loads_again(storie
     )
     occlusion = document["maps"][METHODS.names().index("occlusion")]["faithfulness"]
     assert occlusion["deletion"]["area"] < occlusion["random"]["deletion"]
-    assert result.frame().shape == (22, 6)
-    assert "<script" not in result._repr_html_()
+    assert found.frame().shape == (22, 6)
+    assert "<script" not in found._repr_html_()
 
 
 def test_a_masked_model_is_asked_at_its_masks():
     lens = with_words("bert")
-    result = attribute(
+    found = attribute(
         lens, "the cat [MASK] on the [MASK]", method="occlusion,gradient-x-input", substitute="mask"
     )
-    steps = result.document["steps"]
+    steps = found.document["steps"]
     assert [step["position"] for step in steps] == [2, 5]
-    assert result.arrays["scores/occlusion"].shape == (2, 6)
-    assert abs(result.arrays["scores/occlusion"][0, 5]) < 1e-6  # a mask replaced by a mask
-    assert result.arrays["scores/occlusion"][0, 4] != 0  # what stands behind counts
+    assert found.arrays["scores/occlusion"].shape == (2, 6)
+    assert abs(found.arrays["scores/occlusion"][0, 5]) < 1e-6  # a mask replaced by a mask
+    assert found.arrays["scores/occlusion"][0, 4] != 0  # what stands behind counts
     with pytest.raises(headscan.BadInput, match=r"put \[MASK\] where"):
         attribute(lens, "no mask here")
 
 
 def test_a_chat_goes_through_the_template_and_roles_are_kept():
     lens = with_words("gpt2")
-    result = attribute(
+    found = attribute(
         lens,
         [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}],
         faithfulness=False,
     )
-    assert result.document["prompt"] == "<system> be brief <user> why so <assistant>"
-    assert result.document["roles"] == [None, "system", "system", None, "user", "user", None]
+    assert found.document["prompt"] == "<system> be brief <user> why so <assistant>"
+    assert found.document["roles"] == [None, "system", "system", None, "user", "user", None]
 
 
 def test_units_fall_on_words_and_sentences(stories):
     prompt = read_prompt(
         "One day, Lily went out. She didn't cry! Why?\nNo one", stories.tokenizer, stories.limits
     )
-    unit_texts = [unit.text.replace("␣", "") for unit in find_units(prompt, "word")]
-    assert unit_texts == [
+    words = [unit.text.replace("␣", "") for unit in find_units(prompt, "word")]
+    assert words == [
         "<s>",
         "One",
         "day",
@@ -131,13 +129,13 @@ def test_units_fall_on_words_and_sentences(stories):
 def test_bfloat16_gives_the_same_order_as_float32(stories, assets):
     half = headscan.Lens.load(str(assets / "models" / "stories260K"), dtype="bfloat16")
     for method in ("gradient-x-input", "occlusion"):
-        full_precision = np.array(
+        whole = np.array(
             attribute(stories, WIPERS, method=method, token=426, faithfulness=False).scores
         )
         short = np.array(
             attribute(half, WIPERS, method=method, token=426, faithfulness=False).scores
         )
-        assert np.corrcoef(full_precision, short)[0, 1] > 0.98
+        assert np.corrcoef(whole, short)[0, 1] > 0.98
 
 
 def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only():
@@ -217,8 +215,8 @@ def test_memory_is_flat_in_the_length_of_the_prompt(gpt2):
 
     budget = 2**22
     for length in (8, 64, 512, 4096):
-        batch_plan = plan(gpt2, length, 1, budget=budget)
-        assert batch_plan.rows == 1 or batch_plan.rows * batch_plan.row_bytes <= budget
+        made = plan(gpt2, length, 1, budget=budget)
+        assert made.rows == 1 or made.rows * made.row_bytes <= budget
 
 
 def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
@@ -236,10 +234,10 @@ def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
             return task.of_tokens(np.arange(1.0, len(task.prompt) + 1)[None] ** self.power)
 
     try:
-        result = attribute(
+        found = attribute(
             gpt2, IDS, method=[FromTheEnd(power=2), "occlusion"], substitute="mean", out=tmp_path
         )
-        assert result.scores[:3] == [1, 4, 9]
+        assert found.scores[:3] == [1, 4, 9]
         assert [field.name for field in METHODS.parameters()["from-the-end"]] == ["power"]
         with pytest.raises(
             headscan.BadInput, match="power is not a parameter of the attribution method occlusion"
@@ -279,13 +277,13 @@ def test_maps_that_an_interrupted_run_had_finished_are_read_back(gpt2, tmp_path,
         attribute(
             gpt2, IDS, out=tmp_path, resume=True, method="occlusion,combined", substitute="zero"
         )
-    result = attribute(gpt2, IDS, out=tmp_path, resume=True, **options)
+    found = attribute(gpt2, IDS, out=tmp_path, resume=True, **options)
     assert done == ["occlusion", "combined", "combined"]
     stages = []
-    again = attribute(gpt2, IDS, progress=lambda *args: stages.append(args), **options)
-    assert result.scores == again.scores
-    assert result.cost == again.cost
-    assert (result.arrays["scores/combined"] == again.arrays["scores/combined"]).all()
+    again = attribute(gpt2, IDS, progress=lambda *told: stages.append(told), **options)
+    assert found.scores == again.scores
+    assert found.cost == again.cost
+    assert (found.arrays["scores/combined"] == again.arrays["scores/combined"]).all()
     assert stages == [
         ("attribution · occlusion", 0, 2, "methods"),
         ("attribution · combined", 1, 2, "methods"),
@@ -308,13 +306,13 @@ def test_options_that_nothing_uses_or_that_exclude_each_other_are_refused(gpt2, 
 
 
 @pytest.mark.parametrize(
-    "prompt", [tuple(IDS), torch.tensor(IDS), np.array(IDS), torch.tensor([IDS])]
+    "given", [tuple(IDS), torch.tensor(IDS), np.array(IDS), torch.tensor([IDS])]
 )
-def test_ids_are_taken_alike_and_need_no_tokenizer(gpt2, prompt):
+def test_ids_are_taken_alike_and_need_no_tokenizer(gpt2, given):
     options = {"method": "occlusion", "substitute": "mean", "faithfulness": False, "generate": 2}
-    result = attribute(gpt2, prompt, **options)
-    assert result.scores == attribute(gpt2, IDS, **options).scores
-    assert result.tokens[0] == f"<id {IDS[0]}>"
+    found = attribute(gpt2, given, **options)
+    assert found.scores == attribute(gpt2, IDS, **options).scores
+    assert found.tokens[0] == f"<id {IDS[0]}>"
 
 
 def test_of_an_encoder_without_a_head_the_sentence_vector_is_explained(tmp_path):
@@ -337,31 +335,27 @@ def test_of_an_encoder_without_a_head_the_sentence_vector_is_explained(tmp_path)
         with torch.no_grad():
             return lens.model(torch.tensor([tokens])).last_hidden_state[0].mean(0).double().numpy()
 
-    def cosine(first, second):
-        return first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+    def cosine(one, other):
+        return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
 
-    reference = vector(ids)
-    expected = [1 - cosine(reference, vector([*ids[:k], 30, *ids[k + 1 :]])) for k in range(6)]
-    result = attribute(lens, ids, substitute=30, out=tmp_path)
-    assert result.method == "occlusion"
-    assert result.scores == pytest.approx(expected, abs=1e-5)
-    assert (result.target.kind, result.target.judged, result.target.ids) == (
-        "sentence",
-        "cosine",
-        [],
-    )
-    assert "the mean over tokens" in result.target.sentence
-    assert result.faithfulness.deletion.probability[0] == pytest.approx(1, abs=1e-5)
-    assert headscan.load(tmp_path).document == result.document
+    whole = vector(ids)
+    expected = [1 - cosine(whole, vector([*ids[:k], 30, *ids[k + 1 :]])) for k in range(6)]
+    found = attribute(lens, ids, substitute=30, out=tmp_path)
+    assert found.method == "occlusion"
+    assert found.scores == pytest.approx(expected, abs=1e-5)
+    assert (found.target.kind, found.target.judged, found.target.ids) == ("sentence", "cosine", [])
+    assert "the mean over tokens" in found.target.sentence
+    assert found.faithfulness.deletion.probability[0] == pytest.approx(1, abs=1e-5)
+    assert headscan.load(tmp_path).document == found.document
     assert "sentence vector" in (tmp_path / "report.html").read_text()
     removed = attribute(
         lens, ids, method="occlusion", substitute="remove", faithfulness=False
     ).scores
     assert removed == pytest.approx(
-        [1 - cosine(reference, vector(ids[:k] + ids[k + 1 :])) for k in range(6)], abs=1e-5
+        [1 - cosine(whole, vector(ids[:k] + ids[k + 1 :])) for k in range(6)], abs=1e-5
     )
     path = attribute(lens, ids, method="integrated-gradients", substitute=30, faithfulness=False)
-    assert sum(path.scores) == pytest.approx(1 - cosine(reference, vector([30] * 6)), rel=1e-2)
+    assert sum(path.scores) == pytest.approx(1 - cosine(whole, vector([30] * 6)), rel=1e-2)
     with pytest.raises(headscan.BadInput, match="has no slope"):
         attribute(lens, ids, method="combined")
     with pytest.raises(headscan.BadInput, match="predicts no token"):
@@ -370,22 +364,22 @@ def test_of_an_encoder_without_a_head_the_sentence_vector_is_explained(tmp_path)
 
 def test_a_sentence_vector_put_against_another_text_has_a_slope():
     lens = with_words("bert")  # whose sentence vector is explained where it is asked for
-    result = attribute(
+    found = attribute(
         lens, "the cat sat", target="sentence", against="a dog ran", faithfulness=False
     )
-    assert result.method == "gradient-x-input"
-    assert "that of 'a dog ran'" in result.target.sentence
-    embeds = lens.model.get_input_embeddings()(torch.tensor([result.ids])).detach().requires_grad_()
+    assert found.method == "gradient-x-input"
+    assert "that of 'a dog ran'" in found.target.sentence
+    embeds = lens.model.get_input_embeddings()(torch.tensor([found.ids])).detach().requires_grad_()
 
     def mean(**inputs):
         return lens.model.bert(**inputs).last_hidden_state[0].mean(0)
 
-    other_vector = mean(
+    other = mean(
         input_ids=torch.tensor(
             [attribute(lens, "a dog ran", target="sentence", faithfulness=False).ids]
         )
     )
-    torch.cosine_similarity(mean(inputs_embeds=embeds), other_vector.detach(), dim=0).backward()
-    assert result.scores == pytest.approx(
+    torch.cosine_similarity(mean(inputs_embeds=embeds), other.detach(), dim=0).backward()
+    assert found.scores == pytest.approx(
         (embeds.grad * embeds)[0].sum(-1).tolist(), rel=1e-3, abs=1e-7
     )

@@ -22,8 +22,8 @@ from headscan.attribution.faithfulness import (
     RandomOrders,
     over_predictions,
 )
-from headscan.attribution.run import findings
-from headscan.attribution.target import Unit
+from headscan.attribution.findings import findings
+from headscan.attribution.units import Unit
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build, family
 from tests.reference import attribution as reference
@@ -35,7 +35,7 @@ from tests.reference import attribution as reference
 def test_occlusion_is_its_definition(family, kind, substitute, request):
     lens = request.getfixturevalue(family)
     options = {"against": 4, "token": 9} if kind == "contrast" else {"token": 9}
-    result = attribute(
+    found = attribute(
         lens,
         IDS,
         method="occlusion",
@@ -51,20 +51,20 @@ def test_occlusion_is_its_definition(family, kind, substitute, request):
         13: lens.input_embeddings[13].detach(),
     }[substitute]
     expected = reference.occlusion(lens.model, embeds, vector, len(IDS) - 1, kind, 9, 4)
-    np.testing.assert_allclose(result.scores, expected, rtol=1e-4, atol=1e-5)
-    assert result.cost.shared_prefix
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-4, atol=1e-5)
+    assert found.cost.shared_prefix
 
 
 def test_occlusion_on_a_real_model_is_its_definition(stories):
     ids = stories.tokenizer(WIPERS)["input_ids"]
-    result = attribute(
+    found = attribute(
         stories, ids, method="occlusion", substitute="eos", token=426, faithfulness=False
     )
     embeds = stories.input_embeddings[torch.tensor(ids)].detach()
     expected = reference.occlusion(
         stories.model, embeds, stories.input_embeddings[2].detach(), len(ids) - 1, "logit", 426
     )
-    np.testing.assert_allclose(result.scores, expected, atol=2e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(found.scores, expected, atol=2e-5 * np.abs(expected).max())
 
 
 def game(lens, ids, packed=True, rows=None):
@@ -80,13 +80,13 @@ def game(lens, ids, packed=True, rows=None):
 def test_a_shared_prefix_and_small_batches_change_nothing(llama):
     random = np.random.default_rng(0)
     keep = random.random((40, len(IDS))) < 0.7
-    plain = game(llama, IDS, packed=False, rows=None)
-    shared = game(llama, IDS, packed=True, rows=None)
-    small = game(llama, IDS, packed=True, rows=3)
+    plain, shared, small = (
+        game(llama, IDS, packed=p, rows=r) for p, r in ((False, None), (True, None), (True, 3))
+    )
     values = plain.values(keep)
     assert not np.allclose(values, values[0])
-    for variant in (shared, small):
-        np.testing.assert_allclose(variant.values(keep), values, atol=1e-5)
+    for other in (shared, small):
+        np.testing.assert_allclose(other.values(keep), values, atol=1e-5)
     assert len(small._passes(small._groups(keep))) > len(shared._passes(shared._groups(keep)))
 
 
@@ -94,10 +94,10 @@ def test_the_prefix_saves_tokens(llama):
     ids = (IDS * 5)[:60]
     counts = []
     for packed in (False, True):
-        occluded = game(llama, ids, packed=packed, rows=6)
-        computed = occluded.engine.tokens_computed
-        occluded.values(occluded.without_each())
-        counts.append(occluded.engine.tokens_computed - computed)
+        one = game(llama, ids, packed=packed, rows=6)
+        before = one.engine.tokens_computed
+        one.values(one.without_each())
+        counts.append(one.engine.tokens_computed - before)
     assert counts[0] == 60 * 60
     assert counts[1] < 0.6 * counts[0]
 
@@ -112,10 +112,8 @@ UNITS = [
 
 def test_units_are_taken_away_together(gpt2, monkeypatch):
     monkeypatch.setattr("headscan.attribution.run.find_units", lambda prompt, units: UNITS)
-    result = attribute(
-        gpt2, IDS, method="occlusion", substitute="zero", token=9, faithfulness=False
-    )
-    spans = {tuple(span["tokens"]): span["score"] for span in result.document["spans"]}
+    found = attribute(gpt2, IDS, method="occlusion", substitute="zero", token=9, faithfulness=False)
+    spans = {tuple(span["tokens"]): span["score"] for span in found.document["spans"]}
     embeds = gpt2.input_embeddings[torch.tensor(IDS)].detach()
     changed = embeds.clone()
     changed[2:5] = 0
@@ -130,9 +128,9 @@ def test_a_continuation_is_occluded_in_one_pass_as_step_by_step(llama):
     lens.tokenizer = type(
         "Bare", (), {"decode": lambda self, ids: f"<{ids[0]}>", "eos_token_id": 1}
     )()
-    result = attribute(lens, IDS[:6], method="occlusion", generate=3, faithfulness=False)
-    generated = result.document["target"]["ids"]
-    steps = result.arrays["scores/occlusion"]
+    whole = attribute(lens, IDS[:6], method="occlusion", generate=3, faithfulness=False)
+    generated = whole.document["target"]["ids"]
+    steps = whole.arrays["scores/occlusion"]
     assert steps.shape == (3, 8)
     for k, token in enumerate(generated):
         alone = attribute(
@@ -149,29 +147,23 @@ def test_faithfulness_of_a_continuation_has_intervals_over_its_predictions(gpt2)
     """
     ids = IDS[:6]
     result = attribute(gpt2, ids, method="occlusion", substitute="mean", generate=4)
-    faithfulness = result.faithfulness
-    token_ids = ids + [step.id for step in result.steps]
+    found = result.faithfulness
+    said = ids + [step.id for step in result.steps]
     alone = [
         attribute(
-            gpt2, token_ids[: 6 + k], method="occlusion", substitute="mean", token=token_ids[6 + k]
+            gpt2, said[: 6 + k], method="occlusion", substitute="mean", token=said[6 + k]
         ).faithfulness
         for k in range(4)
     ]
     for name in ("deletion", "insertion"):
-        values = np.array([getattr(record, name).area for record in alone])
+        values = np.array([getattr(one, name).area for one in alone])
         reach = 3.182446 * values.std(ddof=1) / 2
-        assert getattr(faithfulness, name).area == pytest.approx(values.mean(), abs=1e-5)
+        assert getattr(found, name).area == pytest.approx(values.mean(), abs=1e-5)
         interval = (values.mean() - reach, values.mean() + reach)
-        assert getattr(faithfulness, name).area_interval == pytest.approx(interval, abs=1e-5)
-    assert (
-        faithfulness.deletion.area_interval[0]
-        < faithfulness.deletion.area
-        < faithfulness.deletion.area_interval[1]
-    )
-    assert faithfulness.gain == pytest.approx(
-        faithfulness.random.deletion - faithfulness.deletion.area
-    )
-    assert (faithfulness.no_interval, alone[0].deletion.area_interval) == (None, None)
+        assert getattr(found, name).area_interval == pytest.approx(interval, abs=1e-5)
+    assert found.deletion.area_interval[0] < found.deletion.area < found.deletion.area_interval[1]
+    assert found.gain == pytest.approx(found.random.deletion - found.deletion.area)
+    assert (found.no_interval, alone[0].deletion.area_interval) == (None, None)
     assert "too few" in alone[0].no_interval.lower()
     assert (
         alone[0].random.deletion_interval[0]
@@ -204,11 +196,11 @@ def test_the_short_cut_is_taken_where_it_holds_and_only_there(name, way):
         "gemma2",
     ):  # a window shorter than the prompt, biases by distance, capped scores
         assert not engine.packs
-    result = attribute(lens, IDS, method="occlusion", substitute=13, token=9, faithfulness=False)
+    found = attribute(lens, IDS, method="occlusion", substitute=13, token=9, faithfulness=False)
     substitute = engine.embed(torch.tensor(13))  # some families scale what the table holds
     expected = reference.occlusion(lens.model, embeds, substitute, len(IDS) - 1, "logit", 9, 4)
     scale = np.abs(expected).max()
-    np.testing.assert_allclose(result.scores, expected, atol=1e-4 * scale)
+    np.testing.assert_allclose(found.scores, expected, atol=1e-4 * scale)
 
 
 def test_a_prompt_longer_than_the_window_leaves_the_short_cut_that_a_shorter_one_took():
@@ -222,12 +214,10 @@ def test_a_prompt_longer_than_the_window_leaves_the_short_cut_that_a_shorter_one
 
 def trusted(gain: tuple[float, float], insertion: tuple[float, float]) -> str:
     curve = FaithfulnessCurve([0, 1], [1, 0], 0.5)
-    faithfulness = Faithfulness(
-        curve, curve, RandomOrders(0.5, 0.5), "zero", 1, 0.0, gain, 0.0, insertion
-    )
-    record = SimpleNamespace(method="occlusion", faithfulness=faithfulness, completeness=None)
-    (finding,) = findings([record], "probability")
-    return finding.name
+    own = Faithfulness(curve, curve, RandomOrders(0.5, 0.5), "zero", 1, 0.0, gain, 0.0, insertion)
+    record = SimpleNamespace(method="occlusion", faithfulness=own, completeness=None)
+    (found,) = findings([record], "probability")
+    return found.name
 
 
 @pytest.mark.parametrize(
@@ -250,10 +240,7 @@ def test_intervals_of_areas_stay_in_their_range_and_one_prediction_has_orders_en
     gpt2,
 ):
     """19 orders of one prediction: the chance that the map's own is the least of 20 is .05."""
-    faithfulness = attribute(gpt2, IDS, method="occlusion", substitute="zero").faithfulness
-    for low, high in (
-        faithfulness.random.deletion_interval,
-        faithfulness.random.insertion_interval,
-    ):
+    found = attribute(gpt2, IDS, method="occlusion", substitute="zero").faithfulness
+    for low, high in (found.random.deletion_interval, found.random.insertion_interval):
         assert 0 <= low <= high <= 1
     assert over_predictions(np.array([0.0, 0.0, 0.0, 1.0]), (0.0, 1.0))[0] == 0.0

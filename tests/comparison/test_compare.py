@@ -13,7 +13,7 @@ import headscan
 from headscan.comparison.covariance import CrossCovariance, Prepared, alike
 from headscan.comparison.reading import Passed, aligned
 from headscan.model import ByteTokenizer, Lens
-from headscan.model.load import load_tokenizer
+from headscan.model.tokenizer import load_tokenizer
 from headscan.text import Windows
 from tests.reference import similarity as slow
 

@@ -16,7 +16,7 @@ from headscan.leaks.policy import read_policy
 from headscan.leaks.query_inversion import QueryInversion, recovered
 from headscan.leaks.verdict import judge
 from headscan.model import Lens
-from headscan.model.slicing.prefix import cache_slice
+from headscan.model.slicing.cache_slice import cache_slice
 from headscan.run import BadInput, Run
 from tests.leaks.conftest import settings
 from tests.leaks.test_policy import TEXT, written

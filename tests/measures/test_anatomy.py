@@ -10,7 +10,7 @@ import torch
 from headscan import Lens, scan
 from headscan.measures.anatomy import AnatomyProbe, rank_bands
 from headscan.measures.probe import Clouds, ProbeData, ProbeSetup
-from headscan.model.branches import Norm
+from headscan.model.norms import Norm
 from headscan.statistics import SiteBatch
 from tests.model.tiny import coverage_script, family
 

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
 from headscan.measures.common_direction import correlations, weighted_correlation
-from headscan.model.load import ByteTokenizer
+from headscan.model.tokenizer import ByteTokenizer
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 30]
 

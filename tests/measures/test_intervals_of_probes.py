@@ -13,7 +13,7 @@ from headscan.measures.cone import axis_course
 from headscan.measures.outliers import agreements
 from headscan.measures.pairs import aligned
 from headscan.measures.sphere import uniformity_by_block
-from headscan.model.load import ByteTokenizer
+from headscan.model.tokenizer import ByteTokenizer
 from headscan.statistics import ClassSums, SiteStatistics
 
 TEXT = [

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from headscan.model import Lens, load
-from headscan.model.load import ModelSize, estimate_size, prepare
+from headscan.model.building import ModelSize, estimate_size
+from headscan.model.load import prepare
 from headscan.model.settings import Building
 from headscan.run import BadInput
 from tests.model.tiny import coverage_script, gpt2, llama
@@ -43,9 +44,9 @@ def change(request, tmp_path, monkeypatch):
 
     monkeypatch.setattr(load.Preparation, "load", built)
 
-    def change(**options):
+    def change(**more):
         config = json.loads((tmp_path / "config.json").read_text())
-        changed = {NAMES[request.param].get(name, name): value for name, value in options.items()}
+        changed = {NAMES[request.param].get(name, name): value for name, value in more.items()}
         (tmp_path / "config.json").write_text(json.dumps(config | changed))
         return str(tmp_path)
 
@@ -53,7 +54,7 @@ def change(request, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "words"),
     [
         ({"width": "abc"}, "expected int, got str"),
         ({"width": "16"}, "expected int, got str"),
@@ -80,11 +81,11 @@ def change(request, tmp_path, monkeypatch):
     ],
     ids=str,
 )
-def test_a_configuration_at_fault_is_one_sentence(change, wrong, message):
+def test_a_configuration_at_fault_is_one_sentence(change, wrong, words):
     folder = change(**wrong)
     begin = time.perf_counter()
     for options in ({}, {"random_init": 0}):
-        with pytest.raises(BadInput, match=message) as caught:
+        with pytest.raises(BadInput, match=words) as caught:
             Lens.load(folder, device="cpu", **options)
         assert "\n" not in str(caught.value)
         assert str(caught.value).endswith(".")
@@ -124,9 +125,9 @@ def test_the_size_of_a_deep_model_is_counted_from_two_blocks():
 def test_the_size_of_every_family_is_right(row, tmp_path):
     model = row.build()
     model.save_pretrained(tmp_path)
-    entries = prepare(tmp_path, Building(device="cpu")).size.entries
-    expected = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-    assert entries == expected
+    found = prepare(tmp_path, Building(device="cpu")).size.entries
+    held = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    assert found == held
 
 
 def test_sizes_are_found_without_memory_and_without_touching_the_random_state():
@@ -134,9 +135,9 @@ def test_sizes_are_found_without_memory_and_without_touching_the_random_state():
     config = LlamaConfig(
         hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64
     )
-    size = estimate_size(AutoModelForCausalLM, config, "llama-65b")
-    assert 60e9 < size.entries < 90e9
-    assert size.bytes(2.0) == pytest.approx(2 * size.entries, rel=1e-3)
+    found = estimate_size(AutoModelForCausalLM, config, "llama-65b")
+    assert 60e9 < found.entries < 90e9
+    assert found.bytes(2.0) == pytest.approx(2 * found.entries, rel=1e-3)
     assert torch.equal(state, torch.random.get_rng_state())
 
 

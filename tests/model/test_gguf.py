@@ -12,9 +12,10 @@ import torch
 from safetensors import safe_open
 
 from headscan.model import ByteTokenizer, Lens, load
-from headscan.model.load import load_tokenizer, prepare
+from headscan.model.gguf import read_header
+from headscan.model.load import prepare
 from headscan.model.settings import Building
-from headscan.model.weights import read_header
+from headscan.model.tokenizer import load_tokenizer
 from headscan.run import BadInput
 from tests.model.tiny import ids, llama
 
@@ -118,8 +119,8 @@ def test_a_gguf_file_is_a_model_with_its_tokenizer(model, file):
 
 def test_unpacking_is_silent(file, capfd):
     Lens.load(file, device="cpu")
-    captured = capfd.readouterr()
-    assert captured.out == captured.err == ""
+    said = capfd.readouterr()
+    assert said.out == said.err == ""
 
 
 def test_a_file_without_a_tokenizer_has_none(gguf, model, tmp_path):
@@ -137,11 +138,10 @@ def test_weights_are_unpacked_to_the_precision_they_are_in(
 ):
     lens = Lens.load(write(gguf, model, tmp_path / "tiny.gguf", packing), device="cpu")
     assert lens.provenance().dtype == dtype
-    expected = head(Lens(model))
-    assert (head(lens) - expected).abs().max() < within * expected.abs().max()
-    notes = [note for note in lens.notes if "rounded to few bits" in note]
-    assert len(notes) == int(packing == "Q8_0")
-    assert all("most of them as Q8_0" in note for note in notes)
+    assert (head(lens) - head(Lens(model))).abs().max() < within * head(Lens(model)).abs().max()
+    said = [note for note in lens.notes if "rounded to few bits" in note]
+    assert len(said) == int(packing == "Q8_0")
+    assert all("most of them as Q8_0" in note for note in said)
     assert (
         Lens.load(tmp_path / "tiny.gguf", dtype="bfloat16", device="cpu").provenance().dtype
         == "bfloat16"
@@ -158,7 +158,7 @@ def test_fresh_weights_read_no_file_of_it(file):
 def test_memory_is_held_against_the_unpacked_weights(gguf, model, tmp_path, monkeypatch):
     packed = write(gguf, model, tmp_path / "tiny.gguf", "Q8_0")
     size = prepare(packed, Building(device="cpu")).size
-    assert size.entries == sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    assert size.entries == sum(one.numel() for one in (*model.parameters(), *model.buffers()))
     monkeypatch.setattr(load, "memory_of", lambda device: size.bytes(3.0))
     with pytest.raises(BadInput, match=r"The model 'tiny' needs 0.\d+ GB"):
         prepare(packed, Building(device="cpu"))
@@ -197,7 +197,7 @@ def test_an_architecture_that_nobody_unpacks_is_one_sentence(gguf, tmp_path):
 def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch, package):
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
     monkeypatch.setattr(
-        "headscan.model.weights.find_spec", lambda name: None if name == package else True
+        "headscan.model.gguf.find_spec", lambda name: None if name == package else True
     )
     with pytest.raises(BadInput, match=rf'the package {package}: pip install "headscan\[gguf\]"'):
         Lens.load(tmp_path / "tiny.gguf", device="cpu")
@@ -212,16 +212,14 @@ def test_the_real_file(real, gguf):
     lens = Lens.load(real / "qwen.gguf", device="cpu")
     weights = json.loads((real / "qwen" / "model.safetensors.index.json").read_text())["weight_map"]
     assert (lens.depth, lens.provenance().dtype) == (28, "float32")
-    state = lens.model.state_dict()
-    assert set(weights) == set(state)
+    found = lens.model.state_dict()
+    assert set(weights) == set(found)
     for name in (
         "model.embed_tokens.weight",
         "model.layers.13.self_attn.q_proj.weight",
         "model.layers.27.mlp.up_proj.weight",
     ):
         with safe_open(real / "qwen" / weights[name], "pt") as file:
-            assert torch.equal(file.get_slice(name)[:64], state[name][:64])
-    sentence = "Grüße, world: def f(x): return x"
-    assert lens.require_tokenizer().encode(sentence) == load_tokenizer(str(real / "qwen")).encode(
-        sentence
-    )
+            assert torch.equal(file.get_slice(name)[:64], found[name][:64])
+    said = "Grüße, world: def f(x): return x"
+    assert lens.require_tokenizer().encode(said) == load_tokenizer(str(real / "qwen")).encode(said)

@@ -6,7 +6,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import EntryNotFoundError
 
-from headscan.model import source
+from headscan.model import finding, source
 from headscan.run import BadInput
 
 
@@ -33,14 +33,14 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("file", ["q4.gguf", "deep/q8.gguf"])
 def test_a_file_of_a_repository_is_fetched_and_read_as_a_local_one(hub, tmp_path, file):
-    location = source.find_source(f"org/model/{file}")
-    assert location.gguf == tmp_path / file
-    assert (location.given, location.folder) == (f"org/model/{file}", (tmp_path / file).parent)
+    found = finding.find_source(f"org/model/{file}")
+    assert found.gguf == tmp_path / file
+    assert (found.reference, found.folder) == (f"org/model/{file}", (tmp_path / file).parent)
 
 
 def test_a_file_that_is_not_there_is_named(hub):
     with pytest.raises(BadInput, match=r"'org/model' has no file 'q5\.gguf'"):
-        source.find_source("org/model/q5.gguf")
+        finding.find_source("org/model/q5.gguf")
 
 
 def test_a_repository_without_a_configuration_says_which_files_it_has(hub):
@@ -48,9 +48,9 @@ def test_a_repository_without_a_configuration_says_which_files_it_has(hub):
         BadInput,
         match=r"as .gguf only \(q4.gguf, deep/q8.gguf\): name one of them, org/model/q4.gguf",
     ):
-        source.find_source("org/model").config(trust_remote_code=False)
+        finding.find_source("org/model").config(trust_remote_code=False)
 
 
 def test_a_local_path_is_not_looked_for_on_the_hub(hub):
     with pytest.raises(BadInput, match=r"There is no folder '\./a/b/c\.gguf'"):
-        source.find_source("./a/b/c.gguf")
+        finding.find_source("./a/b/c.gguf")

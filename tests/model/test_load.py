@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 from headscan.model import ByteTokenizer, Lens, source, specimens
-from headscan.model.source import specimen_path
+from headscan.model.available import specimen_path
 from headscan.run import BadInput
 from tests.model.tiny import coverage_script, family, gpt2, ids, llama
 
@@ -47,8 +47,9 @@ def refuse(message: str, *args, **kwargs) -> None:
 def test_a_folder_gives_the_model_that_was_saved(saved):
     lens = Lens.load(str(saved), device="cpu")
     assert lens.name == "tiny-gpt2"
-    expected = Lens(gpt2()).run(ids(), sites="head")["head"]
-    assert torch.equal(lens.run(ids(), sites="head")["head"], expected)
+    assert torch.equal(
+        lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"]
+    )
     assert lens.tokenizer is not None
     assert not lens.model.training
     known = lens.provenance()
@@ -78,8 +79,9 @@ def test_shards_are_read_and_checked(saved, tmp_path):
     shards = sorted(tmp_path.glob("*.safetensors"))
     assert len(shards) > 1
     lens = Lens.load(str(tmp_path), device="cpu")
-    expected = Lens(gpt2()).run(ids(), sites="head")["head"]
-    assert torch.equal(lens.run(ids(), sites="head")["head"], expected)
+    assert torch.equal(
+        lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"]
+    )
     assert {shard.name for shard in shards} | {
         "config.json",
         "model.safetensors.index.json",
@@ -109,13 +111,13 @@ def test_dtype_auto_is_the_weights_own(tmp_path):
 
 def test_random_init_reads_no_weights(folder):
     (folder / "model.safetensors").unlink()
-    first, same, third = (
+    one, same, other = (
         Lens.load(str(folder), random_init=seed, device="cpu") for seed in (1, 1, 2)
     )
-    assert torch.equal(first.input_embeddings, same.input_embeddings)
-    assert not torch.equal(first.input_embeddings, third.input_embeddings)
-    assert first.provenance().random_init == 1
-    assert "model.safetensors" not in first.provenance().sha256
+    assert torch.equal(one.input_embeddings, same.input_embeddings)
+    assert not torch.equal(one.input_embeddings, other.input_embeddings)
+    assert one.provenance().random_init == 1
+    assert "model.safetensors" not in one.provenance().sha256
 
 
 def test_device_map_is_handed_on(saved):
@@ -133,8 +135,8 @@ def test_tokenizers(saved, tmp_path):
     assert isinstance(
         Lens.load(str(saved), tokenizer="bytes", device="cpu").tokenizer, ByteTokenizer
     )
-    tokenizer = ByteTokenizer()
-    assert Lens.load(str(saved), tokenizer=tokenizer, device="cpu").tokenizer is tokenizer
+    own = ByteTokenizer()
+    assert Lens.load(str(saved), tokenizer=own, device="cpu").tokenizer is own
     llama().save_pretrained(tmp_path)
     bare = Lens.load(str(tmp_path), device="cpu")
     assert bare.tokenizer is None
@@ -158,7 +160,7 @@ def test_specimens_load_by_name():
 
 
 @pytest.mark.parametrize(
-    ("path", "message"),
+    ("place", "message"),
     [
         ("./nowhere", "There is no folder './nowhere'"),
         ("/nowhere/at/all", "There is no folder"),
@@ -167,8 +169,8 @@ def test_specimens_load_by_name():
         ("a/b/c", "no folder"),
     ],
 )
-def test_a_missing_folder(path, message):
-    refuse(message, path)
+def test_a_missing_folder(place, message):
+    refuse(message, place)
 
 
 def test_a_folder_without_config(folder):
@@ -223,9 +225,9 @@ def test_a_file_of_something_else(folder):
     refuse("truncated or no safetensors", str(folder))
 
 
-def change(folder: Path, **options) -> None:
+def change(folder: Path, **more) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | options))
+    (folder / "config.json").write_text(json.dumps(config | more))
 
 
 def test_weights_that_the_file_lacks_are_refused(folder):
@@ -249,15 +251,13 @@ def test_weights_that_the_model_has_no_use_for_are_noted(folder):
 def test_a_missing_pooler_does_no_harm(tmp_path):
     family("Bert (bare encoder)").save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    without_pooler = {
-        name: value for name, value in weights.items() if not name.startswith("pooler")
-    }
-    assert len(without_pooler) < len(weights)
-    save_file(without_pooler, tmp_path / "model.safetensors", {"format": "pt"})
+    rest = {name: value for name, value in weights.items() if not name.startswith("pooler")}
+    assert len(rest) < len(weights)
+    save_file(rest, tmp_path / "model.safetensors", {"format": "pt"})
     lens = Lens.load(str(tmp_path), device="cpu")
     assert isinstance(lens.model, type(AutoModel.from_pretrained(tmp_path)))
-    without_pooler.pop("encoder.layer.1.output.dense.weight")
-    save_file(without_pooler, tmp_path / "model.safetensors", {"format": "pt"})
+    rest.pop("encoder.layer.1.output.dense.weight")
+    save_file(rest, tmp_path / "model.safetensors", {"format": "pt"})
     refuse("encoder.layer.1.output.dense.weight", str(tmp_path))
 
 
@@ -299,8 +299,9 @@ def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
     assert lens.sites == Lens(model).sites
     assert all(lens.stacks[0].plain)
     site = "block.2"
-    expected = Lens(model).run(ids(), sites=site)[site]
-    close = torch.cosine_similarity(lens.run(ids(), sites=site)[site], expected, dim=-1)
+    close = torch.cosine_similarity(
+        lens.run(ids(), sites=site)[site], Lens(model).run(ids(), sites=site)[site], dim=-1
+    )
     assert close.min() > 0.9
     assert type(lens.random_init(0).model.model.layers[0].mlp.up_proj).__name__ == "Linear"
 
@@ -362,9 +363,9 @@ def test_a_cached_hub_model_loads_offline_with_its_commit(saved, tmp_path, monke
 def test_loading_is_silent_and_leaves_the_logging_as_it_was(saved, capfd):
     from transformers.utils import logging
 
-    settings_before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
     Lens.load(str(saved), device="cpu")
-    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == settings_before
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
 

@@ -205,7 +205,7 @@ def ntp() -> Numbers:
 
 @case
 def ntp_prediction() -> Numbers:
-    from headscan.model.load import load_tokenizer
+    from headscan.model.tokenizer import load_tokenizer
     from headscan.ntp import certificate, predict
     from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading

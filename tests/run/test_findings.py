@@ -29,7 +29,7 @@ PLACES = (
     "scanner/findings.py",
     "comparison/result.py",
     "comparison/damage.py",
-    "attribution/run.py",
+    "attribution/findings.py",
     "remedies/judge.py",
     "ntp/findings.py",
     "flow/run.py",

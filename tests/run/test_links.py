@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import headscan
 from headscan import BadInput
-from headscan.model.source import specimen_path
+from headscan.model.available import specimen_path
 from headscan.run import Parts, Result
 from tests.attack.kills import timeless
 

@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
 from headscan.measures import MEASURES, PROBES
-from headscan.model.load import ByteTokenizer
+from headscan.model.tokenizer import ByteTokenizer
 
 LONG = ["Once upon a time there was a cone, and it was very narrow. " * 8]
 

@@ -9,7 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, average_cosine, scan
 from headscan.model import ByteTokenizer
-from headscan.model.load import Blank, Preparation
+from headscan.model.building import Blank
+from headscan.model.load import Preparation
 from headscan.scanner import sources as subjects
 from headscan.text import Windows
 

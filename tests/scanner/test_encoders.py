@@ -14,8 +14,8 @@ from transformers import AutoModel, AutoTokenizer
 import headscan
 from headscan import BadInput, Lens
 from headscan.measures.pairs import encode
-from headscan.model.inputs import sentence_head
 from headscan.model.lens import open_model
+from headscan.model.sentence import sentence_head
 from headscan.model.settings import Loading
 from headscan.run import VERBS
 from headscan.scanner.settings import Scanning

@@ -17,8 +17,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, scan
 from headscan.model import ByteTokenizer
-from headscan.model.load import load_tokenizer
-from headscan.model.source import specimen_path
+from headscan.model.available import specimen_path
+from headscan.model.tokenizer import load_tokenizer
 from headscan.run import run as run_module
 from headscan.run.parts import Parts
 from headscan.run.run import LIBRARIES

@@ -15,7 +15,8 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 import headscan
 from headscan import BadInput
 from headscan.cli import run as command
-from headscan.model.source import revisions_of, specimen_path
+from headscan.model.available import specimen_path
+from headscan.model.finding import revisions_of
 from tests.command_line import headscan as line
 from tests.hub import cached
 

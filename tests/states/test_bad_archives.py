@@ -12,7 +12,7 @@ import pytest
 
 import headscan
 from headscan.model import load
-from headscan.model.inputs import _declared
+from headscan.model.sentence import _declared
 from headscan.run import BadInput
 from headscan.states.formats import arrays
 from headscan.text.documents import documents

@@ -113,7 +113,7 @@ def test_rows_of_parquet(tmp_path):
 
 
 def test_a_word_without_end_is_refused_and_a_long_one_is_not():
-    from headscan.model.load import load_tokenizer
+    from headscan.model.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer("gpt-vanilla")
     word = sum(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.model.load import ByteTokenizer
+from headscan.model.tokenizer import ByteTokenizer
 from headscan.run.errors import BadInput
 from headscan.text.prompts import Limits, read_prompt, read_prompts
 

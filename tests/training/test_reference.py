@@ -11,7 +11,7 @@ import torch
 from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM, TrainerCallback
 
 import headscan
-from headscan.model.source import specimen_path
+from headscan.model.available import specimen_path
 from headscan.run import ModelRecord
 from headscan.training import recipe_of, train
 from headscan.training.healthy_runs import Band, curves_of, reference_runs, runs_like, thinned

@@ -71,7 +71,7 @@ def test_who_looks_untrained():
     trained = weights.run("gpt-vanilla")
     assert trained.findings == []
     assert not any(row.random for row in trained.matrices)
-    model = AutoModelForCausalLM.from_pretrained(headscan.model.source.specimen_path("gpt-vanilla"))
+    model = AutoModelForCausalLM.from_pretrained(headscan.model.specimen_path("gpt-vanilla"))
     torch.nn.init.normal_(model.transformer.h[2].mlp.c_fc.weight, std=0.05)
     torch.nn.init.orthogonal_(model.transformer.h[3].mlp.c_fc.weight)
     changed = [row.name for row in weights.run(model).matrices if row.random]

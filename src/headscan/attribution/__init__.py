@@ -1,10 +1,11 @@
-"""Which input tokens a prediction rests on.
+"""The input tokens that a prediction depends on.
 
 `attribute(model, prompt, ...)` gives a result with its page, by the methods in `METHODS`.
 `AttributionTarget` is what is explained; `Engine` and `Coalitions` are the model as a function of
 embeddings and of subsets of the prompt.
 """
 
+from headscan.attribution.coalitions import Coalitions
 from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import faithfulness
 from headscan.attribution.gradients import gradient_x_input, integrated_gradients
@@ -13,15 +14,16 @@ from headscan.attribution.method import (
     AttributionMap,
     AttributionMethod,
     AttributionTask,
-    Coalitions,
     Combined,
     GradientXInput,
     IntegratedGradients,
     MethodWords,
     Occlusion,
 )
-from headscan.attribution.run import AttributeResult, attribute
-from headscan.attribution.target import AttributionTarget, TargetStep, find_units
+from headscan.attribution.result import AttributeResult
+from headscan.attribution.run import attribute
+from headscan.attribution.target import AttributionTarget, TargetStep
+from headscan.attribution.units import find_units
 
 __all__ = [
     "METHODS",

@@ -1,6 +1,4 @@
-"""How far a map can be trusted: take away what it calls important, and look whether the prediction
-goes.
-"""
+"""The faithfulness of a map: whether the prediction goes when its highest tokens are replaced."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,28 +7,38 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headscan.attribution.method import AttributionMap, AttributionTask, Coalitions
+from headscan.attribution.coalitions import Coalitions
+from headscan.attribution.method import AttributionMap, AttributionTask
 from headscan.run import Interval
 from headscan.statistics.uncertainty import Bounds, Floats, StandardError, difference_ends
 
 POINTS = 20
-MOST_STEPS = 8
-FEWEST = 4  # predictions of which an interval is made
-# of a prediction; of few predictions, whose intervals are over orders
+"""Points of a curve, beside its first."""
+MOST_PREDICTIONS = 8
+FEWEST_PREDICTIONS = 4
+"""Predictions of which an interval is made."""
 RANDOM_ORDERS = 3
-ALONE = 19
-ONE = (
+"""Random orders of each prediction."""
+RANDOM_ORDERS_OF_FEW = 19
+"""Random orders of each of few predictions, whose intervals are over orders."""
+NO_INTERVAL = (
     "Too few predictions were explained for an interval over predictions: explain four or more of "
     "a continuation (--continuation, --generate). The intervals of random orders are over orders."
 )
+PROBABILITY_BOUNDS: Bounds = (0.0, 1.0)
+COSINE_BOUNDS: Bounds = (-1.0, 1.0)
 
 Numbers = npt.NDArray[np.float32 | np.float64]
 
 
 @dataclass(frozen=True)
 class FaithfulnessCurve:
-    """The probability (of a sentence vector the cosine) as ever more units (a share of them) are
-    replaced or put back; `area` is its mean height, `area_interval` over predictions.
+    """The probability as ever more units are replaced or put back; of a sentence vector the cosine.
+
+    Attributes:
+        share: of the units.
+        area: the curve's mean height.
+        area_interval: over predictions.
     """
 
     share: list[float]
@@ -41,11 +49,11 @@ class FaithfulnessCurve:
 
 @dataclass(frozen=True)
 class RandomOrders:
-    """The areas when units go in a random order, averaged over three a prediction, 19 of fewer than
-    four predictions.
+    """The areas when units go in a random order.
 
-    Intervals: of what all random orders would give, over predictions, or over orders where there
-        are fewer than four.
+    They are averaged over three orders a prediction, 19 of fewer than four predictions. Intervals
+    are of what all random orders would give, over predictions, or over orders where there are fewer
+    than four predictions.
     """
 
     deletion: float
@@ -56,28 +64,32 @@ class RandomOrders:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """The predicted token's probability p, or a sentence vector's cosine, as units are replaced in
-    the order of scores.
+    """The predicted token's probability p as units are replaced in the order of their scores.
 
-    Intervals (95 %) are over predictions, from four on: what endless text like the continuation
-    would give.
+    Of a sentence vector it is the cosine. Intervals (95 %) are over predictions, from four on: what
+    endless text like the continuation would give.
+
+    Attributes:
+        deletion: p as ever more units are replaced; low is good.
+        insertion: p from nothing to the whole prompt; high is good.
+        substitute: what stands for absent units.
+        steps: predictions of a continuation that are averaged over (evenly spaced, at most eight).
+        gain: how much lower the deletion area is than that of random orders, of the same
+            predictions.
+        insertion_gain: how much higher the insertion area is.
+        no_interval: why there is none.
     """
 
-    deletion: FaithfulnessCurve  # p as ever more units are replaced; low is good
-    insertion: FaithfulnessCurve  # p from nothing to the whole prompt; high is good
+    deletion: FaithfulnessCurve
+    insertion: FaithfulnessCurve
     random: RandomOrders
-    substitute: str  # what stands for absent units
-    steps: (
-        int  # predictions of a continuation that are averaged over (evenly spaced, at most eight)
-    )
-    gain: float | None = (
-        # how much lower the deletion area is than that of random orders, of the same predictions
-        None
-    )
+    substitute: str
+    steps: int
+    gain: float | None = None
     gain_interval: Interval | None = None
-    insertion_gain: float | None = None  # how much higher the insertion area is
+    insertion_gain: float | None = None
     insertion_gain_interval: Interval | None = None
-    no_interval: str | None = None  # why there is none
+    no_interval: str | None = None
 
 
 class MeasuredOrder(NamedTuple):
@@ -89,127 +101,153 @@ class MeasuredOrder(NamedTuple):
 
     @property
     def areas(self) -> list[float]:
+        """The areas below the two curves."""
         return [float(np.trapezoid(curve, self.share)) for curve in (self.deletion, self.insertion)]
 
 
 def measured_orders(
     task: AttributionTask, scores: AttributionMap, steps: Sequence[int]
 ) -> tuple[list[MeasuredOrder], list[list[MeasuredOrder]]]:
-    """For each of these predictions, the units in the order of their scores, and in random orders."""
+    """Return each prediction's curves in the order of scores, and in random orders."""
     game = task.game(task.filler)
     random = np.random.default_rng(task.seed)
-    # In a masked model the masks themselves stay: replacing one asks another question.
-    masks = set(task.target.positions) if task.engine.masked else set()
-    free = np.array([not masks & set(unit.tokens) for unit in task.units])
-    own = []
-    null = []
+    random_count = RANDOM_ORDERS if len(steps) >= FEWEST_PREDICTIONS else RANDOM_ORDERS_OF_FEW
+    orders_by_score = []
+    random_orders = []
     for step in steps:
-        position = task.target.steps[step].position
-        there = np.array(
-            [not task.engine.causal or unit.tokens[0] <= position for unit in task.units]
+        units = _replaceable_units(task, step)
+        by_score = units[np.argsort(-scores.units[step][units], kind="stable")]
+        orders_by_score.append(_measured(game, by_score, step))
+        random_orders.append(
+            [_measured(game, random.permutation(units), step) for _ in range(random_count)]
         )
-        units = np.flatnonzero(there & free)
-        order = units[np.argsort(-scores.units[step][units], kind="stable")]
-        own.append(_measured(game, order, step))
-        null.append(
-            [
-                _measured(game, random.permutation(units), step)
-                for _ in range(RANDOM_ORDERS if len(steps) >= FEWEST else ALONE)
-            ]
-        )
-    return own, null
+    return orders_by_score, random_orders
+
+
+def _replaceable_units(task: AttributionTask, step: int) -> npt.NDArray[np.int64]:
+    """Return the units that a prediction sees, but for masks of a masked model.
+
+    Replacing a mask asks another question.
+    """
+    position = task.target.steps[step].position
+    masks = set(task.target.positions) if task.engine.masked else set()
+    is_replaceable = [
+        not masks & set(unit.tokens) and (not task.engine.causal or unit.tokens[0] <= position)
+        for unit in task.units
+    ]
+    return np.flatnonzero(is_replaceable)
+
+
+def _measured(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> MeasuredOrder:
+    """Return the curves of one prediction when units go in an order."""
+    count = len(order)
+    points = np.linspace(0, count, min(count, POINTS) + 1)
+    replaced_counts = np.unique(points.round().astype(int))
+    # The rows of the two curves take turns.
+    present = np.ones((2 * len(replaced_counts), len(game.units)), dtype=bool)
+    for index, replaced in enumerate(replaced_counts):
+        present[2 * index, order[:replaced]] = False
+        present[2 * index + 1, order[replaced:]] = False
+    heights = game.read(present, lambda logits: game.target.judge(logits)[:, step])
+    return MeasuredOrder(replaced_counts / count, heights[0::2], heights[1::2])
 
 
 def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
-    """Deletion and insertion curves of a map, beside those of random orders.
+    """Return the deletion and insertion curves of a map, beside those of random orders.
 
-    Both on the probability of the predicted token, or the cosine of the sentence vector; units go
-    in the order of their scores, highest first (unsigned scores: largest first). An absent unit is
-    replaced by the substitute token.
+    Both are of the probability of the predicted token, or the cosine of the sentence vector; units
+    go in the order of their scores, highest first (unsigned scores: largest first). An absent unit
+    is replaced by the substitute token.
 
     Cost: about 42 prompts an order, in shared batches.
     """
-    chosen = np.unique(
-        np.linspace(0, len(task.target.steps) - 1, MOST_STEPS).round().astype(int)
-    ).tolist()
-    own, null = measured_orders(task, scores, chosen)
-    share = own[0].share if len(own) == 1 else np.linspace(0, 1, POINTS + 1)
-    areas = np.array([order.areas for order in own])  # [S, 2]
-    random = np.array([[order.areas for order in orders] for orders in null])  # [S, orders, 2]
-    enough = len(chosen) >= FEWEST
-    # [S, orders]
-    gains = random[:, :, 0] - areas[:, :1]
-    inserted = areas[:, 1:] - random[:, :, 1]
-    ends = (0.0, 1.0) if task.target.judged == "probability" else (-1.0, 1.0)
-    apart = difference_ends(ends, ends)
+    steps = _evenly_spaced(len(task.target.steps))
+    orders, random_orders = measured_orders(task, scores, steps)
+    areas = np.array([order.areas for order in orders])  # [S, 2]
+    random_areas = np.array([[order.areas for order in group] for group in random_orders])
+    deletion = areas[:, 0]
+    insertion = areas[:, 1]
+    random_deletion = random_areas[:, :, 0]  # [S, orders]
+    random_insertion = random_areas[:, :, 1]
+    gains = random_deletion - deletion[:, None]
+    insertion_gains = insertion[:, None] - random_insertion
 
-    def beyond(values: Floats, ends: Bounds = apart) -> Interval | None:
-        return over_predictions(values.mean(1), ends) if enough else _over_orders(values, ends)
-
-    def curve(which: int, curves: Sequence[Numbers]) -> FaithfulnessCurve:
-        heights = np.mean(
-            [np.interp(share, order.share, y) for order, y in zip(own, curves, strict=True)], axis=0
-        )
-        column = areas[:, which]
-        return FaithfulnessCurve(
-            share.tolist(), heights.tolist(), float(column.mean()), over_predictions(column, ends)
-        )
-
-    without = random[:, :, 0]
-    within = random[:, :, 1]
+    bounds = PROBABILITY_BOUNDS if task.target.judged == "probability" else COSINE_BOUNDS
+    gain_bounds = difference_ends(bounds, bounds)
+    share = orders[0].share if len(orders) == 1 else np.linspace(0, 1, POINTS + 1)
+    deletion_heights = [np.interp(share, order.share, order.deletion) for order in orders]
+    insertion_heights = [np.interp(share, order.share, order.insertion) for order in orders]
     return Faithfulness(
-        deletion=curve(0, [order.deletion for order in own]),
-        insertion=curve(1, [order.insertion for order in own]),
+        deletion=_curve(share, deletion_heights, deletion, bounds),
+        insertion=_curve(share, insertion_heights, insertion, bounds),
         random=RandomOrders(
-            float(without.mean()), float(within.mean()), beyond(without, ends), beyond(within, ends)
+            deletion=float(random_deletion.mean()),
+            insertion=float(random_insertion.mean()),
+            deletion_interval=_interval(random_deletion, bounds),
+            insertion_interval=_interval(random_insertion, bounds),
         ),
-        substitute=task.substitute_name if task.substitute is not None else "auto",
-        steps=len(chosen),
+        substitute="auto" if task.substitute is None else task.substitute_name,
+        steps=len(steps),
         gain=float(gains.mean()),
-        gain_interval=beyond(gains),
-        insertion_gain=float(inserted.mean()),
-        insertion_gain_interval=beyond(inserted),
-        no_interval=None if enough else ONE,
+        gain_interval=_interval(gains, gain_bounds),
+        insertion_gain=float(insertion_gains.mean()),
+        insertion_gain_interval=_interval(insertion_gains, gain_bounds),
+        no_interval=None if len(steps) >= FEWEST_PREDICTIONS else NO_INTERVAL,
     )
 
 
-def over_predictions(values: Floats, ends: Bounds = (None, None)) -> Interval | None:
-    """Student's 95 % interval of the mean of a number over predictions [S], taken as independent;
-    None below four.
+def _evenly_spaced(predictions: int) -> list[int]:
+    """Return at most eight of the predictions."""
+    indices = np.linspace(0, predictions - 1, MOST_PREDICTIONS).round().astype(int)
+    steps: list[int] = np.unique(indices).tolist()
+    return steps
 
-    How often it covers is measured in benchmarks/faithfulness_intervals_cover.py.
+
+def _curve(
+    share: Numbers, heights: list[Numbers], areas: Floats, bounds: Bounds
+) -> FaithfulnessCurve:
+    """Return the mean of the curves of several predictions."""
+    return FaithfulnessCurve(
+        share=share.tolist(),
+        probability=np.mean(heights, axis=0).tolist(),
+        area=float(areas.mean()),
+        area_interval=over_predictions(areas, bounds),
+    )
+
+
+def _interval(values: Floats, bounds: Bounds) -> Interval | None:
+    """Return the interval of the mean of values [S, orders], over predictions or over orders."""
+    if len(values) >= FEWEST_PREDICTIONS:
+        return over_predictions(values.mean(1), bounds)
+    return _over_orders(values, bounds)
+
+
+def over_predictions(values: Floats, bounds: Bounds = (None, None)) -> Interval | None:
+    """Return Student's 95 % interval of the mean of a number over predictions [S].
+
+    They are taken as independent. None: there are fewer than four. How often it covers is measured
+    in benchmarks/faithfulness_intervals_cover.py.
 
     >>> low, high = over_predictions(np.array([1.0, 2.0, 3.0, 6.0]))
     >>> round(low, 2), round(high, 2)
     (-0.44, 6.44)
     """
-    many = len(values)
-    return (
-        _student(values, values.std(ddof=1) / many**0.5, many - 1, ends) if many >= FEWEST else None
-    )
+    count = len(values)
+    if count < FEWEST_PREDICTIONS:
+        return None
+    return _student(values, values.std(ddof=1) / count**0.5, count - 1, bounds)
 
 
-def _over_orders(values: Floats, ends: Bounds) -> Interval:
-    """The 95 % interval of the mean over all orders, from some of each prediction [S, orders], the
-    predictions fixed.
+def _over_orders(values: Floats, bounds: Bounds) -> Interval:
+    """Return the 95 % interval of the mean over all orders, the predictions fixed.
+
+    The values [S, orders] are of some orders of each prediction.
     """
     predictions, orders = values.shape
     error = (values.var(1, ddof=1).sum() / orders) ** 0.5 / predictions
-    return _student(values, error, predictions * (orders - 1), ends)
+    return _student(values, error, predictions * (orders - 1), bounds)
 
 
-def _student(values: Floats, error: float, freedom: int, ends: Bounds) -> Interval:
-    return StandardError(float(error), freedom, len(values)).interval(
-        float(values.mean()), bounds=ends
-    )
-
-
-def _measured(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> MeasuredOrder:
-    n = len(order)
-    counts = np.unique(np.linspace(0, n, min(n, POINTS) + 1).round().astype(int))
-    rows = np.ones((2 * len(counts), len(game.units)), dtype=bool)
-    for k, count in enumerate(counts):
-        rows[2 * k, order[:count]] = False
-        rows[2 * k + 1, order[count:]] = False
-    p = game.read(rows, lambda logits: game.target.judge(logits)[:, step])
-    return MeasuredOrder(counts / n, p[0::2], p[1::2])
+def _student(values: Floats, error: float, freedom: int, bounds: Bounds) -> Interval:
+    standard_error = StandardError(float(error), freedom, len(values))
+    return standard_error.interval(float(values.mean()), bounds=bounds)

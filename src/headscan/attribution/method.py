@@ -1,213 +1,85 @@
-"""What a method of attribution is, what it is asked, and what it answers."""
+"""Attribution methods: the registry, a method's task and its map, and the methods themselves."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headscan.attribution.engine import Engine, MemoryPlan, Segment, plan
+from headscan.attribution.coalitions import Coalitions
+from headscan.attribution.engine import Engine, MemoryPlan, plan
 from headscan.attribution.gradients import Completeness, gradient_x_input, integrated_gradients
-from headscan.attribution.target import AttributionTarget, Scores, Unit, gathered, spread
-from headscan.run import BadInput, Named, Option, Registry, Settings
+from headscan.attribution.target import AttributionTarget, Scores
+from headscan.attribution.units import Unit, gathered, spread
+from headscan.run import Named, Option, Registry, Settings
 from headscan.text.prompts import Prompt
-
-Subsets = npt.NDArray[np.bool_]
-Values = npt.NDArray[np.float32 | np.float64]
-Group = tuple[list[int], int, int]
-"""Rows that are computed from the same token on, the prefix they share with the prompt, and their
-length.
-"""
-
-
-@dataclass(repr=False)
-class Coalitions:
-    """The value of the target when only some units of a prompt are there: what occlusion and
-    faithfulness are made of. Many prompts are evaluated at once.
-    """
-
-    engine: Engine
-    embeds: Float[Tensor, "T e"]
-    units: Sequence[Unit]
-    target: AttributionTarget
-    # What stands where a unit is missing; None: its tokens are left out altogether, and what
-    # follows moves up.
-    substitute: Float[Tensor, "*T e"] | None
-    plan: MemoryPlan
-    packed: bool = True  # whether rows may share the keys and values of the prompt's first tokens
-
-    def __post_init__(self) -> None:
-        positions = self.target.positions
-        if self.packed and not self.engine.packs:
-            self.original = self.engine.share(self.embeds, positions).float()
-        else:
-            with torch.inference_mode():
-                self.original = self.engine.logits(self.embeds[None], positions)[0].float()
-        self._first = np.array([unit.tokens[0] for unit in self.units])
-        self._owner = torch.zeros(len(self.embeds), dtype=torch.int64)
-        for k, unit in enumerate(self.units):
-            self._owner[list(unit.tokens)] = k
-
-    def values(self, keep: Subsets) -> Values:
-        """The target [R, S] for each row of `keep` [R, n], True where a unit is there."""
-        return self.read(keep, lambda logits: self.target.value(logits, self.original))
-
-    def read(self, keep: Subsets, measure: Callable[[Tensor], Tensor]) -> Values:
-        """What `measure` makes of the logits [B, S, V] of each row: [R, S, ...]."""
-        keep = np.asarray(keep, dtype=bool)
-        values: list[np.ndarray | None] = [None] * len(keep)
-        for group in self._passes(self._groups(keep)):
-            segments = [self._segment(keep[rows], prefix, length) for rows, prefix, length in group]
-            with torch.inference_mode():
-                for (rows, _, _), logits in zip(group, self.engine.each(segments), strict=True):
-                    for row, value in zip(rows, measure(logits).cpu().numpy(), strict=True):
-                        values[row] = value
-        return np.stack([value for value in values if value is not None])
-
-    def _groups(self, keep: Subsets) -> list[Group]:
-        """The rows in groups that share a prefix.
-
-        Rows are sorted by their first change, so that neighbours share most. Too many groups cost
-        their starts, too few recompute what is known; a group ends where the recomputed tokens cost
-        more than another start.
-        """
-        lengths = (
-            keep @ np.array([len(unit.tokens) for unit in self.units])
-            if self.substitute is None
-            else None
-        )
-        last = min(self.target.positions)
-        changes = np.where(
-            keep.all(1), len(self.embeds), np.where(keep, len(self.embeds), self._first).min(1)
-        )
-        # The token that is read must be computed, even where nothing before it changed.
-        ceiling = last if lengths is None else np.maximum(np.minimum(last, lengths - 1), 0)
-        prefixes = (
-            np.minimum(changes, ceiling) if self.engine.packs else np.zeros(len(keep), dtype=int)
-        )
-        order = (
-            np.lexsort((prefixes, lengths))
-            if lengths is not None
-            else np.argsort(prefixes, kind="stable")
-        )
-        most = self.plan.tokens if self.engine.packs else self.plan.rows * len(self.embeds)
-        groups: list[Group] = []
-        wasted = 0
-        for row in order.tolist():
-            length = int(lengths[row]) if lengths is not None else len(self.embeds)
-            prefix = int(prefixes[row])
-            rows, first, shared = groups[-1] if groups else ([], 0, -1)
-            wasted += prefix - first
-            if (
-                shared != length
-                or wasted > self.plan.slack
-                or (len(rows) + 1) * (length - first) > most
-            ):
-                groups.append(([row], prefix, length))
-                wasted = 0
-            else:
-                rows.append(row)
-        return groups
-
-    def _passes(self, groups: list[Group]) -> list[list[Group]]:
-        """Groups that go through the model together."""
-        if not self.engine.packs:
-            return [[group] for group in groups]
-        passes: list[list[Group]] = []
-        room = 0
-        for group in groups:
-            tokens = len(group[0]) * (group[2] - group[1])
-            if not passes or tokens > room:
-                passes.append([])
-                room = self.plan.tokens
-            passes[-1].append(group)
-            room -= tokens
-        return passes
-
-    def _segment(self, keep: Subsets, prefix: int, length: int) -> Segment:
-        there = torch.from_numpy(np.ascontiguousarray(keep))[:, self._owner]
-        positions = tuple(self.target.positions)
-        if self.substitute is not None:
-            there = there[:, prefix:].to(self.embeds.device)
-            absent = self.substitute if self.substitute.ndim == 1 else self.substitute[prefix:]
-            return Segment(
-                torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions
-            )
-        pools = self.engine.pools
-        if length == 0 or not (pools or (len(positions) == 1 and self.engine.causal)):
-            only = (
-                "Tokens can be removed only before one prediction of a causal model, or of a "
-                "sentence vector, and not all"
-            )
-            raise BadInput(f"{only}; use a substitute token instead.")
-        where = there.nonzero()[:, 1].reshape(len(keep), length)[:, prefix:]
-        return Segment(
-            self.embeds[where.to(self.embeds.device)], prefix, positions if pools else (length - 1,)
-        )
-
-    @property
-    def everything(self) -> Subsets:
-        return np.ones(len(self.units), dtype=bool)
-
-    def without_each(self) -> Subsets:
-        """One row a unit, that unit missing: [n, n]."""
-        return ~np.eye(len(self.units), dtype=bool)
 
 
 @dataclass(frozen=True, repr=False)
 class AttributionMap:
-    """Scores of one method, for S predictions of a prompt of T tokens in n units."""
+    """Scores of one method, for S predictions of a prompt of T tokens in n units.
 
-    tokens: (
-        Scores  # [S, T]; of methods that take whole units away, the unit's score shared out evenly
-    )
-    units: Scores  # [S, n]
-    completeness: Completeness | None = (
-        None  # how far the scores are from the sum that they must have, if any
-    )
+    Attributes:
+        tokens: [S, T]; of methods that take whole units away, the unit's score shared out evenly.
+        units: [S, n].
+        completeness: how far the scores are from the sum that they must have, if any.
+    """
+
+    tokens: Scores
+    units: Scores
+    completeness: Completeness | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class AttributionTask:
-    """A prediction to be explained: everything that a method may need."""
+    """A prediction to be explained: everything that a method may need.
+
+    Attributes:
+        substitute: what stands for an absent token; None: it is left out altogether.
+        filler: the substitute where a vector is needed.
+        signed: whether scores have signs.
+    """
 
     engine: Engine
     prompt: Prompt
     embeds: Float[Tensor, "T e"]
     target: AttributionTarget
     units: list[Unit]
-    # what stands for an absent token; None: it is left out altogether
     substitute: Float[Tensor, " e"] | None
     substitute_name: str
-    filler: Float[Tensor, " e"]  # the substitute where a vector is needed
-    signed: bool = True  # whether scores have signs
+    filler: Float[Tensor, " e"]
+    signed: bool = True
     seed: int = 0
 
     def plan(self, *, grad: bool = False) -> MemoryPlan:
+        """Return how many rows of the prompt go through the model together."""
         return plan(self.engine.lens, len(self.prompt), len(self.target.steps), grad=grad)
 
     def game(self, substitute: Float[Tensor, " e"] | None) -> Coalitions:
+        """Return the target as a function of the units that are present."""
         return Coalitions(
             self.engine, self.embeds, self.units, self.target, substitute, self.plan()
         )
 
     def of_tokens(self, scores: Scores, completeness: Completeness | None = None) -> AttributionMap:
+        """Return the map of scores [S, T] of tokens."""
         return AttributionMap(scores, gathered(scores, self.units), completeness)
 
     def of_units(self, scores: Scores) -> AttributionMap:
-        """The map of scores [S, n] of units; their sizes, where signs are not wanted."""
-        scores = scores if self.signed else np.abs(scores)
+        """Return the map of scores [S, n] of units, of their sizes where scores have no signs."""
+        if not self.signed:
+            scores = np.abs(scores)
         return AttributionMap(spread(scores, self.units, len(self.prompt)), scores)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodWords:
-    """What a method says of itself: title, what a token's score is, its formula, cost, and where it
-    was published.
+    """The description of a method by itself.
+
+    Attributes:
+        sentence: what a token's score is.
+        source: where the method was published.
     """
 
     title: str
@@ -229,25 +101,26 @@ class AttributionMethod(Settings, Named):
 
         def explain(self, task):
             return task.of_units(...)
+
+    Attributes:
+        words: they are stored in the result.
+        substitutes: whether the method needs a substitute for an absent token (`--substitute`).
+        local: whether it needs the slope at the prompt itself.
     """
 
-    words: ClassVar[MethodWords]  # they travel in the result
-    substitutes: ClassVar[bool] = (
-        False  # whether it asks what stands for an absent token (`--substitute`)
-    )
-    local: ClassVar[bool] = False  # whether it asks for the slope at the prompt itself
+    words: ClassVar[MethodWords]
+    substitutes: ClassVar[bool] = False
+    local: ClassVar[bool] = False
 
     def explain(self, task: AttributionTask) -> AttributionMap:
+        """Return the scores of the prompt's tokens."""
         raise NotImplementedError
 
 
 METHODS: Registry[type[AttributionMethod]] = Registry(
     "attribution method", "headscan.attribution.method"
 )
-"""Name -> method."""
-
-
-# ---- The methods: gradient x input, integrated gradients, occlusion, and the mean of gradient x input and occlusion.
+"""The attribution methods by name."""
 
 
 @METHODS.register("gradient-x-input")
@@ -264,15 +137,15 @@ class GradientXInput(AttributionMethod):
     local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        return task.of_tokens(
-            gradient_x_input(task.engine, task.embeds, task.target, signed=task.signed)
-        )
+        scores = gradient_x_input(task.engine, task.embeds, task.target, signed=task.signed)
+        return task.of_tokens(scores)
 
 
 @METHODS.register("integrated-gradients")
 class IntegratedGradients(AttributionMethod):
-    """The slope averaged on the way from the substitute to the prompt; scores sum to the change of
-    the target.
+    """The slope averaged on the way from the substitute to the prompt.
+
+    Scores sum to the change of the target.
     """
 
     words = MethodWords(
@@ -307,8 +180,9 @@ class IntegratedGradients(AttributionMethod):
 
 @METHODS.register("occlusion")
 class Occlusion(AttributionMethod):
-    """The target with each token (or unit) less the target with a substitute in its place, or
-    (`remove`) without it.
+    """The target with each token (or unit) less the target with a substitute in its place.
+
+    With the substitute `remove` the token is left out.
     """
 
     words = MethodWords(
@@ -323,7 +197,8 @@ class Occlusion(AttributionMethod):
     def explain(self, task: AttributionTask) -> AttributionMap:
         game = task.game(task.substitute)
         values = game.values(np.concatenate([game.everything[None], game.without_each()]))
-        return task.of_units((values[:1] - values[1:]).T.astype(np.float64))
+        changes = values[:1] - values[1:]
+        return task.of_units(changes.T.astype(np.float64))
 
 
 @METHODS.register("combined")
@@ -345,11 +220,11 @@ class Combined(AttributionMethod):
         slope = GradientXInput().explain(task)
         change = Occlusion().explain(task)
         tokens = _normalised(slope.tokens) + _normalised(change.tokens)
-        return AttributionMap(
-            tokens / 2, (_normalised(slope.units) + _normalised(change.units)) / 2
-        )
+        units = _normalised(slope.units) + _normalised(change.units)
+        return AttributionMap(tokens / 2, units / 2)
 
 
 def _normalised(scores: Scores) -> Scores:
+    """Return scores divided by the largest size in each prediction."""
     largest = np.abs(scores).max(-1, keepdims=True)
     return np.asarray(np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0))

@@ -16,10 +16,10 @@ from torch import Tensor
 from headscan.comparison.result import DamageResult
 from headscan.comparison.settings import BITS, ComparisonSettings, compared_subjects
 from headscan.measures.measure import MEASURES, WITHOUT_SINKS
+from headscan.model.identity import tokenizer_identity
 from headscan.model.load import Preparation
 from headscan.model.partwise import PartwiseModel
 from headscan.model.rounding import RoundingName
-from headscan.model.settings import tokenizer_identity
 from headscan.run import BadInput, Finding, Given, Row, Run, plain
 from headscan.scanner.differences import Estimates, differences
 from headscan.scanner.examine import SUFFIXES, site_cells

@@ -18,7 +18,7 @@ from torch import Tensor
 from headscan.comparison.covariance import principal
 from headscan.comparison.settings import ComparisonSettings
 from headscan.model import Lens
-from headscan.model.inputs import SENTENCE
+from headscan.model.sentence import SENTENCE
 from headscan.run import BadInput, ModelRecord, TextRecord
 from headscan.scanner.sources import Subject
 from headscan.statistics import Blocks, Reservoir, Sums

@@ -15,8 +15,9 @@ from headscan.comparison.damage import check_options, measure_damage
 from headscan.comparison.reading import Gathering, SourceReader, aligned, spilled
 from headscan.comparison.result import Alignment, CompareResult, SimilarityCell, findings
 from headscan.comparison.settings import Against, ComparisonSettings, compared_subjects
-from headscan.model.inputs import SENTENCE
-from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
+from headscan.model.identity import tokenizer_identity
+from headscan.model.sentence import SENTENCE
+from headscan.model.settings import Device, Dtype, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Given, Run, estimates, verb
 from headscan.run.settings import (
     Baseline,

@@ -16,7 +16,8 @@ from headscan.leaks.policy import Policy, read_policy
 from headscan.leaks.registry import CHANNELS, TESTS, LeakTest
 from headscan.leaks.result import PrivacyResult
 from headscan.leaks.run import privacy
-from headscan.model.slicing.prefix import CacheSlice, Mapped, cache_slice
+from headscan.model.slicing.cache_slice import CacheSlice, cache_slice
+from headscan.model.slicing.mapped import Mapped
 
 __all__ = [
     "CHANNELS",

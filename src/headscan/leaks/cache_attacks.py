@@ -20,7 +20,8 @@ from headscan.leaks.rows import share_interval
 from headscan.leaks.settings import PrivacySettings
 from headscan.model.lens import Lens
 from headscan.model.recording import evaluating
-from headscan.model.slicing.prefix import CacheSlice, Prefix, cache_slice
+from headscan.model.slicing.cache_slice import CacheSlice, cache_slice
+from headscan.model.slicing.prefix import Prefix
 from headscan.run import Option, Run
 
 # Windows that are read of a model of many blocks, unless the number of candidates was asked for.

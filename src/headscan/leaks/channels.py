@@ -15,7 +15,8 @@ from headscan.leaks.registry import CHANNEL_OPTIONS, CHANNELS, Leak, LeakChannel
 from headscan.leaks.settings import PrivacySettings
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
-from headscan.model.slicing.prefix import CacheSlice, Mapped, cache_slice
+from headscan.model.slicing.cache_slice import CacheSlice, cache_slice
+from headscan.model.slicing.mapped import Mapped
 from headscan.model.traits import LinearHead
 from headscan.run import BadInput, Run
 

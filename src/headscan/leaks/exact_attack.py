@@ -12,7 +12,7 @@ from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.methods import Exact, Problem
 from headscan.inversion.reconstruction import FACTOR, VERDICTS, accepted, noise_floor, relative
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.prefix import Mapped
+from headscan.model.slicing.mapped import Mapped
 from headscan.run import Progress
 from headscan.text.prompts import Prompt
 

@@ -14,7 +14,8 @@ from headscan.leaks.number_formats import NumberFormat
 from headscan.model.lens import Lens
 from headscan.model.recording import evaluating
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.prefix import CachePart, Mapped
+from headscan.model.slicing.cache_slice import CachePart
+from headscan.model.slicing.mapped import Mapped
 
 Receiver = Callable[[str, float, torch.Generator], Change]
 """From a site, the noise and a generator to what the receiver has in place of the site's states."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from headscan.leaks.defences import MECHANISMS
 from headscan.leaks.priors import PriorName
 from headscan.leaks.settings import PrivacySettings
-from headscan.model.slicing.prefix import CachePart
+from headscan.model.slicing.cache_slice import CachePart
 from headscan.run import BadInput, Option, OptionField, Settings, options_of
 from headscan.run.errors import nearest
 from headscan.run.files import read_at_most

@@ -18,7 +18,7 @@ from headscan.leaks.settings import PrivacySettings
 from headscan.leaks.verdict import PriorBits, held_to
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.model.slicing.prefix import CachePart
+from headscan.model.slicing.cache_slice import CachePart
 from headscan.run import BadInput, Run, TextRecord, plain, verb
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.statistics.information import entropy_bits

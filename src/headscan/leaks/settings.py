@@ -7,7 +7,7 @@ from functools import cached_property
 from headscan.leaks.defences import MECHANISMS, Mechanism
 from headscan.leaks.number_formats import NumberFormat, read_format
 from headscan.leaks.priors import PriorName
-from headscan.model.slicing.prefix import CachePart
+from headscan.model.slicing.cache_slice import CachePart
 
 DefenceLike = str | Mechanism | Sequence[str | Mechanism] | None
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from headscan.measures.cone import average_cosine
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.model.branches import Norm
+from headscan.model.norms import Norm
 from headscan.statistics import Accumulator, Blocks, Cloud, SiteBatch
 from headscan.statistics.counts import COUNT_BLOCKS
 from headscan.statistics.tally import BlockedTally

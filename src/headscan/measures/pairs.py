@@ -9,7 +9,8 @@ import torch
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
-from headscan.model.inputs import Pooling, SentenceHead, pooled
+from headscan.model.inputs import pooled
+from headscan.model.sentence import Pooling, SentenceHead
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import Cells, Floats, with_intervals
 

@@ -1,7 +1,7 @@
 """What the states of a residual stream are sums of: a plan from the model's structure, and one
 batch followed along it.
 
-With the factor of each norm on the stream held still (`headscan.model.branches`), the state of a
+With the factor of each norm on the stream held still (`headscan.model.norms`), the state of a
 token at a site is a sum: the embedding and every branch so far, each carried through the norms
 between, and the norms' own biases.
 """
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from headscan.model import Lens
-from headscan.model.branches import Norm, near
-from headscan.model.recording import Stack
+from headscan.model.norms import Norm, rows_at_once
+from headscan.model.stacks import Stack
 from headscan.statistics import PartSums, SiteBatch
 
 
@@ -222,7 +222,9 @@ class Followed:
                 flat = states[rows].flatten(0, 1)
                 weighted = every[:, rows].flatten(1)
                 for part, some in zip(
-                    flat.split(near(flat)), weighted.split(near(flat), dim=1), strict=True
+                    flat.split(rows_at_once(flat)),
+                    weighted.split(rows_at_once(flat), dim=1),
+                    strict=True,
                 ):
                     totals.addmm_(some, part.double())
                 for run, one in zip(runs, totals, strict=True):

@@ -1,11 +1,10 @@
-"""A causal model run part by part, of which, where that is asked, no more than one block is in
-memory.
-"""
+"""A causal model that runs part by part, so that parts of two models can be exchanged."""
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,22 +13,34 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from headscan.model.lens import Lens
-from headscan.model.recording import Stop, evaluating
+from headscan.model.recording import Args, Kwargs, Stop, after_call, evaluating, replaced_forward
 from headscan.model.rounding import RoundingName, round_block
 from headscan.model.sites import first_tensor, input_tensor
 from headscan.run import BadInput
 
+TRIAL_TOKENS = 8
+TOLERANCE = 1e-4
+"""The relative difference that rounding may make between a model and its parts in a row."""
+
 
 class PartwiseModel:
-    """A causal model whose `parts` run one at a time, within `ready`: embedding, block.0, ..., head
-    (final norm and output layer). Masks and positions are those that its own forward pass makes.
+    """A causal model whose parts run one at a time: embedding, block.0, ..., head.
 
-    With a `rounding` each block is rounded in its turn, in a copy. With `spill` the weights of
-    blocks go to temporary files and are in memory in their turn only (those packed in few bits
-    stay): so two whole models never are.
+    The head is the final norm and the output layer. Masks and positions are those that the model's
+    own forward pass makes. A block runs within `ready`.
 
-    Raises BadInput for other models, blocks that share weights, and logits that are not those of
-    the parts in a row.
+    With a `rounding` each block is rounded when it runs, in a copy. With `spill` the weights of
+    blocks go to temporary files and are in memory only while they run (those packed in few bits
+    stay): so two whole models are never in memory at once.
+
+    Attributes:
+        parts: their names, in order.
+        bytes: of the weights of each part.
+        formats: of the .gguf format that blocks were rounded to so far.
+
+    Raises:
+        BadInput: for other models, blocks that share weights, and logits that are not those of the
+            parts in a row.
     """
 
     def __init__(
@@ -44,181 +55,227 @@ class PartwiseModel:
         self.rounding = rounding
         self.record = lens.provenance()
         self.blocks = lens.stacks[0].blocks
-        self.parts = (
-            "embedding",
-            *(f"block.{number}" for number in range(len(self.blocks))),
-            "head",
+        block_names = [f"block.{number}" for number in range(len(self.blocks))]
+        self.parts = ("embedding", *block_names, "head")
+        self.formats: set[str] = set()
+        self._rounded_block: nn.Module | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._output_lengths: list[int] = []
+        self._check_parts()
+        self.bytes = {part: _bytes_of(self.weights(part)) for part in self.parts}
+        if spill:
+            self._folder = tempfile.TemporaryDirectory(prefix="headscan-damage-")
+            for part in block_names:
+                self._spill(part)
+
+    def _check_parts(self) -> None:
+        """Raise BadInput where the parts in a row are not the model; note what blocks return."""
+        lens = self.lens
+        not_in_a_row = BadInput(
+            f"{lens.name} is more than blocks of their own in a row: they cannot be exchanged."
         )
-        self._turn: nn.Module | None = None
-        ids = torch.arange(8, device=lens.device)[None] % lens.vocabulary_size
-        outputs = list[Any]()
-        hooks = [
-            block.register_forward_hook(lambda *given: outputs.append(given[-1]))
-            for block in self.blocks
-        ]
-        whole = lens.run(ids, sites="head")["head"]
-        for hook in hooks:
-            hook.remove()
-        if bool(whole.isnan().any()):
+        ids = torch.arange(TRIAL_TOKENS, device=lens.device)[None] % lens.vocabulary_size
+
+        def note_length(_module: nn.Module, _args: Args, _kwargs: Kwargs, output: Any) -> None:
+            self._output_lengths.append(len(output) if isinstance(output, tuple) else 0)
+
+        with after_call(self.blocks, note_length):
+            logits = lens.run(ids, sites="head")["head"]
+        if bool(logits.isnan().any()):
             raise BadInput(
                 f"The logits of {lens.name} are NaN: try --dtype float32, or look for broken "
                 "weights."
             )
-        self._tuples = [len(one) if isinstance(one, tuple) else 0 for one in outputs]
+        if len(set(self.blocks)) < len(self.blocks):
+            raise not_in_a_row
         states = lens.run(ids, sites="embedding")["embedding"].clone()
         for number in range(len(self.blocks)):
             states = self.block(number, states)
-        # but for rounding
-        same = torch.allclose(
-            self.logits(states), whole, atol=1e-4 * float(whole.abs().max()), rtol=1e-4
-        )
-        if len(set(map(id, self.blocks))) < len(self.blocks) or not same:
-            raise BadInput(
-                f"{lens.name} is more than blocks of their own in a row: they cannot be exchanged."
-            )
-        self.bytes = {
-            part: sum(x.nbytes for one in self.weights(part).values() for x in held(one))
-            for part in self.parts
-        }
-        self.formats = set[str]()
-        folder: Any = tempfile.TemporaryDirectory(prefix="headscan-damage-") if spill else None
-        self._folder = folder
-        for part in self.parts[1:-1] if spill else ():
-            save_file(
-                {name: one.detach().cpu().contiguous() for name, one in self._aside(part)},
-                f"{self._folder.name}/{part}",
-            )
-            self._empty(part)
+        tolerance = TOLERANCE * float(logits.abs().max())
+        if not torch.allclose(self.logits(states), logits, atol=tolerance, rtol=TOLERANCE):
+            raise not_in_a_row
 
     def weights(self, part: str) -> dict[str, Tensor]:
-        """The parameters of a part by name. A table that is the output layer's, too, belongs to
-        embedding and head.
+        """Return the parameters of a part by name.
+
+        A table that is the output layer's, too, belongs to both embedding and head.
         """
         if part.startswith("block."):
-            return dict(self.blocks[int(part[6:])].named_parameters())
+            return dict(self.blocks[_block_number(part)].named_parameters())
+        in_blocks = {id(weight) for block in self.blocks for weight in block.parameters()}
+        outside = {
+            name: weight
+            for name, weight in self.lens.model.named_parameters()
+            if id(weight) not in in_blocks
+        }
+        head = self._head_weights()
+        if part == "head":
+            return {name: weight for name, weight in outside.items() if id(weight) in head}
+        table = id(self.lens.input_embeddings)
+        return {
+            name: weight
+            for name, weight in outside.items()
+            if id(weight) not in head or id(weight) == table
+        }
+
+    def _head_weights(self) -> set[int]:
+        """Return the ids of the parameters of the final norm and the output layer."""
         norm = self.lens.stacks[0].taps.get("final_norm")
-        model = self.lens.model
-        head = {
-            id(w)
-            for one in (model.get_output_embeddings(), norm and norm.module)
-            if one
-            for w in one.parameters()
-        }
-        inner = {id(weight) for block in self.blocks for weight in block.parameters()}
-        named = {
-            name: weight for name, weight in model.named_parameters() if id(weight) not in inner
-        }
-        head = (
-            head
-            if part == "head"
-            else {id(weight) for weight in named.values()} - head | {id(self.lens.input_embeddings)}
-        )
-        return {name: weight for name, weight in named.items() if id(weight) in head}
-
-    def _aside(self, part: str) -> list[tuple[str, Tensor]]:
-        weights = self.weights(part).items() if self._folder and part.startswith("block.") else ()
-        return [
-            (name, one)
-            for name, one in weights
-            if type(one) is nn.Parameter and one.is_floating_point()
+        modules = [self.lens.model.get_output_embeddings(), None if norm is None else norm.module]
+        weights = [
+            weight for module in modules if module is not None for weight in module.parameters()
         ]
-
-    def _empty(self, part: str) -> None:
-        for _, one in self._aside(part):
-            one.data = one.data.new_empty(0)
+        return {id(weight) for weight in weights}
 
     @contextmanager
     def ready(self, part: str) -> Iterator[None]:
-        """A context in which the weights of a part are in memory, or rounded."""
-        aside = self._aside(part)
-        held = load_file(f"{self._folder.name}/{part}") if aside else {}
-        for name, one in aside:
-            one.data = held.pop(name).to(one.device)
+        """Have the weights of a part in memory, or rounded, in this context."""
+        self._load(part)
         if self.rounding is not None and part.startswith("block."):
-            self._turn = deepcopy(self.blocks[int(part[6:])])
-            self.bytes[part], self.formats = round_block(self._turn, self.rounding)
-        yield
-        self._turn = None
-        self._empty(part)
+            self._rounded_block = deepcopy(self.blocks[_block_number(part)])
+            self.bytes[part], self.formats = round_block(self._rounded_block, self.rounding)
+        try:
+            yield
+        finally:
+            self._rounded_block = None
+            self._release(part)
+
+    def _spilled(self, part: str) -> dict[str, Tensor]:
+        """Return the weights of a part that go to a file: those of blocks, unless packed."""
+        if self._folder is None or not part.startswith("block."):
+            return {}
+        return {
+            name: weight
+            for name, weight in self.weights(part).items()
+            if type(weight) is nn.Parameter and weight.is_floating_point()
+        }
+
+    def _file(self, part: str) -> str:
+        assert self._folder is not None
+        return f"{self._folder.name}/{part}"
+
+    def _spill(self, part: str) -> None:
+        tensors = {
+            name: weight.detach().cpu().contiguous() for name, weight in self._spilled(part).items()
+        }
+        save_file(tensors, self._file(part))
+        self._release(part)
+
+    def _load(self, part: str) -> None:
+        weights = self._spilled(part)
+        tensors = load_file(self._file(part)) if weights else {}
+        for name, weight in weights.items():
+            weight.data = tensors.pop(name).to(weight.device)
+
+    def _release(self, part: str) -> None:
+        for weight in self._spilled(part).values():
+            weight.data = weight.data.new_empty(0)
 
     def differs(self, first: "PartwiseModel", part: str) -> bool:
-        """Whether a part has other weights than the first model's."""
+        """Return whether a part has other weights than the first model's."""
         if self.rounding is not None:
             return part.startswith("block.")
         with self.ready(part):
-            mine, theirs = (
-                {n: w.to(first.lens.device) for n, w in one.weights(part).items()}
-                for one in (self, first)
-            )
-            kinds = [
-                {name: [(x.dtype, x.shape) for x in held(one)] for name, one in own.items()}
-                for own in (mine, theirs)
-            ]
-            pairs = (
-                pair
-                for name, one in mine.items()
-                for pair in zip(held(one), held(theirs[name]), strict=True)
-            )
-            if kinds[0] != kinds[1] or not all(torch.equal(*pair) for pair in pairs):
+            device = first.lens.device
+            weights = {name: weight.to(device) for name, weight in self.weights(part).items()}
+            first_weights = {
+                name: weight.to(device) for name, weight in first.weights(part).items()
+            }
+            if not _same_weights(weights, first_weights):
                 return True
-            for name, one in (
-                self.weights(part).items() if self._folder and not part.startswith("block.") else ()
-            ):
-                one.data = first.weights(part)[name].data  # in memory once
+            if self._folder is not None and not part.startswith("block."):
+                for name, weight in self.weights(part).items():
+                    weight.data = first.weights(part)[name].data  # in memory once
             return False
 
     def block(self, number: int, states: Tensor) -> Tensor:
-        """What a block returns for these states [B, T, d]."""
-        block = self._turn or self.blocks[number]
-        found = list[Any]()
+        """Return what a block returns for these states [B, T, d]."""
+        block = self.blocks[number] if self._rounded_block is None else self._rounded_block
         forward = block.forward
+        outputs: list[Tensor | None] = []
 
-        def run(*args: Any, **kwargs: Any) -> None:
-            # some blocks write into what they are given
-            own = input_tensor(args, kwargs)
-            given = states.clone()
-            named = {key: given if value is own else value for key, value in kwargs.items()}
-            found.append(
-                first_tensor(
-                    forward(*(given if value is own else value for value in args), **named)
-                )
-            )
+        def run_block(*args: Any, **kwargs: Any) -> None:
+            passed = input_tensor(args, kwargs)
+            copied = states.clone()  # some blocks write into their input
+            new_args = [copied if value is passed else value for value in args]
+            new_kwargs = {
+                key: copied if value is passed else value for key, value in kwargs.items()
+            }
+            outputs.append(first_tensor(forward(*new_args, **new_kwargs)))
             raise Stop
 
         with evaluating(block):
-            self._run(states, number, run)
-        made: Tensor = found[0]
-        return made
+            self._run(states, {number: run_block})
+        output = outputs[0]
+        assert output is not None
+        return output
 
     def logits(self, states: Tensor) -> Tensor:
-        """The logits [B, T, V] for what the last block returned."""
-        return first_tensor(self._run(states, -1, None))  # type: ignore[return-value]
+        """Return the logits [B, T, V] for what the last block returned."""
+        logits = first_tensor(self._run(states, {}))
+        assert logits is not None
+        return logits
 
-    def _run(self, states: Tensor, number: int, call: Callable[..., Any] | None) -> Any:
-        """The model's own forward pass with one block replaced; all others, or all, return these
-        states.
+    def _run(self, states: Tensor, forwards: dict[int, Callable[..., Any]]) -> Any:
+        """Run the model's own forward pass with replaced blocks, and return its output.
+
+        Blocks with a number in `forwards` are replaced by that function; all others return
+        `states`. A function may raise Stop, which gives None.
         """
         ids = torch.zeros(states.shape[:2], dtype=torch.int64, device=self.lens.device)
-        before = [vars(block).get("forward") for block in self.blocks]
-        try:
-            for k, block in enumerate(self.blocks):
-                given = (states, *[None] * (self._tuples[k] - 1)) if self._tuples[k] else states
-                vars(block)["forward"] = (
-                    call if k == number else lambda *args, given=given, **kwargs: given
-                )
-            with torch.no_grad(), evaluating(self.lens.model):
-                return self.lens.model(input_ids=ids, use_cache=False)
-        except Stop:
-            return None
-        finally:
-            for block, own in zip(self.blocks, before, strict=True):
-                vars(block).pop("forward")
-                vars(block).update({} if own is None else {"forward": own})
+        with ExitStack() as contexts:
+            contexts.enter_context(suppress(Stop))
+            for number, block in enumerate(self.blocks):
+                output = self._as_output(number, states)
+                forward = forwards.get(number, partial(_return, output))
+                contexts.enter_context(replaced_forward(block, forward))
+            contexts.enter_context(torch.no_grad())
+            contexts.enter_context(evaluating(self.lens.model))
+            return self.lens.model(input_ids=ids, use_cache=False)
+        return None
+
+    def _as_output(self, number: int, states: Tensor) -> Any:
+        """Return states in the form in which a block returns them: alone, or first of a tuple."""
+        length = self._output_lengths[number]
+        return (states, *[None] * (length - 1)) if length else states
 
 
-def held(weight: Tensor) -> list[Tensor]:
-    """The tensors that a weight packed by torchao is made of; of any other the weight itself."""
-    names: list[str] = (
-        weight.__tensor_flatten__()[0] if is_traceable_wrapper_subclass(weight) else []
-    )
+def _return(output: Any, *_args: Any, **_kwargs: Any) -> Any:
+    return output
+
+
+def _block_number(part: str) -> int:
+    return int(part.removeprefix("block."))
+
+
+def _bytes_of(weights: dict[str, Tensor]) -> int:
+    return sum(tensor.nbytes for weight in weights.values() for tensor in _stored_tensors(weight))
+
+
+def _stored_tensors(weight: Tensor) -> list[Tensor]:
+    """Return the tensors that a weight packed by torchao is made of; of any other itself."""
+    names: list[str] = []
+    if is_traceable_wrapper_subclass(weight):
+        names = weight.__tensor_flatten__()[0]
     return [getattr(weight, name) for name in names] or [weight]
+
+
+def _same_weights(weights: dict[str, Tensor], first_weights: dict[str, Tensor]) -> bool:
+    """Return whether two parts have the same weights, bit for bit, stored alike."""
+    if weights.keys() != first_weights.keys():
+        return False
+    for name, weight in weights.items():
+        tensors = _stored_tensors(weight)
+        first_tensors = _stored_tensors(first_weights[name])
+        if [_kind_of(tensor) for tensor in tensors] != [
+            _kind_of(tensor) for tensor in first_tensors
+        ]:
+            return False
+        pairs = zip(tensors, first_tensors, strict=True)
+        if not all(torch.equal(tensor, other) for tensor, other in pairs):
+            return False
+    return True
+
+
+def _kind_of(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
+    return tensor.dtype, tensor.shape

@@ -1,101 +1,125 @@
-"""Roundings of a model's matrices to blocks of few bits, as llama.cpp writes them into .gguf files."""
+"""Roundings of a model's matrices to blocks of few bits, as in llama.cpp's .gguf files."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 RoundingName = Literal["q8_0", "q4_0", "q4_k", "q2_k"]
-# weights of a block of the K formats; such blocks at once, a piece near the processor
-SUPER = 256
-AT_ONCE = 512
-# of rows that are no multiple of 256, as llama.cpp has it
-SMALLER = {"Q4_K": "Q5_0", "Q2_K": "Q4_0"}
+
+BLOCK = 256
+"""Weights of a block of the K formats."""
+BLOCKS_AT_ONCE = 512
+"""Blocks that are packed together, so that they stay in the processor's cache."""
+SMALLER_FORMAT = {"Q4_K": "Q5_0", "Q2_K": "Q4_0"}
+"""The formats of rows that are no multiple of 256, as in llama.cpp."""
 
 
 def pack_k(rows: Tensor, bits: Literal[4, 2]) -> Tensor:
-    """Weights [n, 256] as blocks of Q4_K (uint8 [n, 144]) or Q2_K ([n, 84]).
+    """Return weights [n, 256] as blocks of Q4_K (uint8 [n, 144]) or Q2_K (uint8 [n, 84]).
 
     A block has sub-blocks of 32 (16) weights x ≈ d·s·q − m·o, q of 4 (2) bits, with a scale s and
     an offset o of 6 (4) bits and two numbers d, m of 16 bits for all of them. They span least to
     greatest weight, and 0. llama.cpp searches for narrower ranges of less error: its own files cost
     less.
     """
-    size, most, top = (32, 63, 15) if bits == 4 else (16, 15, 3)
-    # [size, n, k]: reductions run along memory
-    parts = rows.reshape(-1, SUPER // size, size).movedim(2, 0).contiguous()
-    low = parts.amin(0).clamp_(max=0)
-    high = parts.amax(0).clamp_(min=0)
-    scale = (high - low) / top
+    sub_block, top_step, top_code = (32, 63, 15) if bits == 4 else (16, 15, 3)
+    # [sub_block, n, k]: reductions run along memory
+    weights = rows.reshape(-1, BLOCK // sub_block, sub_block).movedim(2, 0).contiguous()
+    low = weights.amin(0).clamp_(max=0)
+    high = weights.amax(0).clamp_(min=0)
+    scale = (high - low) / top_code
     offset = -low
-    d, m = (values.amax(1, keepdim=True).div(most).half() for values in (scale, offset))
-    s, o = (
-        _over(values, unit.float()).round_().clamp_(0, most)
-        for values, unit in ((scale, d), (offset, m))
-    )
-    q = (
-        _over(parts + m.float() * o, d.float() * s)
-        .round_()
-        .clamp_(0, top)
-        .to(torch.uint8)
-        .movedim(0, 2)
-        .reshape(len(rows), -1)
-    )
+
+    d = scale.amax(1, keepdim=True).div(top_step).half()
+    m = offset.amax(1, keepdim=True).div(top_step).half()
+    s = _quotient(scale, d.float()).round_().clamp_(0, top_step)
+    o = _quotient(offset, m.float()).round_().clamp_(0, top_step)
+    shifted = weights + m.float() * o
+    codes = _quotient(shifted, d.float() * s).round_().clamp_(0, top_code)
+
+    q = codes.to(torch.uint8).movedim(0, 2).reshape(len(rows), -1)
     s = s.to(torch.uint8)
     o = o.to(torch.uint8)
-    units = [one.view(torch.uint8) for one in (d, m)]
+    units = [d.view(torch.uint8), m.view(torch.uint8)]
     if bits == 4:
-        pairs = q.reshape(-1, 4, 2, 32)
-        scales = [
-            s[:, :4] | s[:, 4:] >> 4 << 6,
-            o[:, :4] | o[:, 4:] >> 4 << 6,
-            s[:, 4:] & 15 | (o[:, 4:] & 15) << 4,
-        ]
-        return torch.cat(
-            [*units, *scales, (pairs[:, :, 0] | pairs[:, :, 1] << 4).flatten(1)], dim=1
-        )
-    four = q.reshape(-1, 2, 4, 32)
-    quarters = four[:, :, 0] | four[:, :, 1] << 2 | four[:, :, 2] << 4 | four[:, :, 3] << 6
-    return torch.cat([s | o << 4, quarters.flatten(1), *units], dim=1)
+        return torch.cat([*units, *_packed_scales(s, o), _packed_halves(q)], dim=1)
+    return torch.cat([s | o << 4, _packed_quarters(q), *units], dim=1)
 
 
-def _over(values: Tensor, units: Tensor) -> Tensor:
-    """The quotient, 0 where the unit is 0."""
+def _quotient(values: Tensor, units: Tensor) -> Tensor:
+    """Return values / units, 0 where the unit is 0."""
     return values * torch.where(units > 0, 1 / units, 0)
 
 
-def packed(matrix: Tensor, kind: str) -> tuple[Any, Tensor, str]:
-    """The bytes of a matrix [n, d] in a .gguf format, the weights that they stand for, and the
-    format: a smaller one, or F16, where rows do not fit.
+def _packed_scales(s: Tensor, o: Tensor) -> list[Tensor]:
+    """Return eight scales and eight offsets of 6 bits in 12 bytes, in the layout of Q4_K."""
+    first_scales = s[:, :4] | s[:, 4:] >> 4 << 6
+    first_offsets = o[:, :4] | o[:, 4:] >> 4 << 6
+    lower_bits = s[:, 4:] & 15 | (o[:, 4:] & 15) << 4
+    return [first_scales, first_offsets, lower_bits]
+
+
+def _packed_halves(q: Tensor) -> Tensor:
+    """Return codes of 4 bits, two in a byte."""
+    first, second = q.reshape(-1, 4, 2, 32).unbind(2)
+    return (first | second << 4).flatten(1)
+
+
+def _packed_quarters(q: Tensor) -> Tensor:
+    """Return codes of 2 bits, four in a byte."""
+    first, second, third, fourth = q.reshape(-1, 2, 4, 32).unbind(2)
+    return (first | second << 2 | third << 4 | fourth << 6).flatten(1)
+
+
+class PackedMatrix(NamedTuple):
+    """The bytes of a matrix in a .gguf format, the weights that they stand for, and the format."""
+
+    data: Any
+    weights: Tensor
+    format: str
+
+
+def packed(matrix: Tensor, format_name: str) -> PackedMatrix:
+    """Return a matrix [n, d] packed in a .gguf format.
+
+    Where rows do not fit, it is a smaller format or F16.
     """
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
-    kind = SMALLER.get(kind, kind) if matrix.shape[1] % SUPER else kind
-    kind = "F16" if matrix.shape[1] % GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0] else kind
-    if kind in SMALLER:
-        pieces = [
-            pack_k(one, 4 if kind == "Q4_K" else 2)
-            for one in matrix.reshape(-1, SUPER).split(AT_ONCE)
-        ]
-        data: Any = torch.cat(pieces).reshape(len(matrix), -1).numpy()
+    width = matrix.shape[1]
+    if width % BLOCK:
+        format_name = SMALLER_FORMAT.get(format_name, format_name)
+    if width % GGML_QUANT_SIZES[GGMLQuantizationType[format_name]][0]:
+        format_name = "F16"
+    format_code = GGMLQuantizationType[format_name]
+    if format_name in SMALLER_FORMAT:
+        bits: Literal[4, 2] = 4 if format_name == "Q4_K" else 2
+        groups = matrix.reshape(-1, BLOCK).split(BLOCKS_AT_ONCE)
+        blocks = torch.cat([pack_k(group, bits) for group in groups])
+        data: Any = blocks.reshape(len(matrix), -1).numpy()
     else:
-        data = quants.quantize(matrix.numpy(), GGMLQuantizationType[kind])
-    return data, torch.from_numpy(quants.dequantize(data, GGMLQuantizationType[kind])), kind
+        data = quants.quantize(matrix.numpy(), format_code)
+    weights = torch.from_numpy(quants.dequantize(data, format_code))
+    return PackedMatrix(data, weights, format_name)
 
 
 def round_block(block: nn.Module, name: RoundingName) -> tuple[int, set[str]]:
-    """Round the matrices of a block's linear layers in place; the bytes of its weights then, and
-    the formats that were used.
+    """Round the matrices of a block's linear layers in place.
+
+    Returns:
+        The bytes of the block's weights when they are packed, and the formats that were used.
     """
-    size = sum(one.nbytes for one in block.parameters())
-    formats = set[str]()
+    size = sum(weight.nbytes for weight in block.parameters())
+    formats: set[str] = set()
     for layer in block.modules():
-        if isinstance(weight := getattr(layer, "weight", None), nn.Parameter) and weight.ndim == 2:
-            # GPT-2 keeps its matrices as [inputs, outputs]
-            turned = type(layer).__name__ == "Conv1D"
-            matrix = (weight.T if turned else weight).detach().float().cpu()
-            data, rounded, kind = packed(matrix.contiguous(), name.upper())
-            weight.data.copy_(rounded.T if turned else rounded)
-            size = size + data.nbytes - weight.nbytes
-            formats = formats | {kind}
+        weight = getattr(layer, "weight", None)
+        if not isinstance(weight, nn.Parameter) or weight.ndim != 2:
+            continue
+        transposed = type(layer).__name__ == "Conv1D"  # GPT-2 stores matrices as [inputs, outputs]
+        matrix = weight.T if transposed else weight
+        rounded = packed(matrix.detach().float().cpu().contiguous(), name.upper())
+        weight.data.copy_(rounded.weights.T if transposed else rounded.weights)
+        size += rounded.data.nbytes - weight.nbytes
+        formats.add(rounded.format)
     return size, formats

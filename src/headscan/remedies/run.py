@@ -9,8 +9,8 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
-from headscan.model.inputs import Pooling
 from headscan.model.lens import ModelLike
+from headscan.model.sentence import Pooling
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.remedies.data import Encoding, RemedyData, data_of_model, data_of_store, rows_of
 from headscan.remedies.judge import best_of, findings, judged

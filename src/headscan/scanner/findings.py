@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Literal
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
-from headscan.model.inputs import SENTENCE
+from headscan.model.sentence import SENTENCE
 from headscan.model.sites import is_block, last_block
 from headscan.run.rows import Finding, Row, TextRecord
 from headscan.scanner.differences import SAME_LENGTH

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from headscan.measures.measure import Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
-from headscan.model.inputs import SENTENCE
+from headscan.model.sentence import SENTENCE
 from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Given, Row, Run, estimates, verb
 from headscan.run.settings import (

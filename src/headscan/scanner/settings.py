@@ -8,8 +8,8 @@ from typing import Literal
 
 from headscan.measures.measure import MEASURES, Measure, place
 from headscan.measures.probe import PROBES, Probe
+from headscan.model.finding import revisions_of
 from headscan.model.settings import Loading, Revisions, Sites
-from headscan.model.source import revisions_of
 from headscan.run import BadInput, Parts
 from headscan.run.spark import check_engine
 from headscan.states import SourceLike, SourcesLike, given_sources

@@ -10,9 +10,10 @@ from typing import cast
 
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
-from headscan.model.load import Preparation, load_tokenizer, require_tokenizer
+from headscan.model.load import Preparation, load_tokenizer
 from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
+from headscan.model.tokenizer import load_tokenizer
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
 from headscan.states import (
@@ -24,6 +25,7 @@ from headscan.states import (
     stored_source,
 )
 from headscan.states.source import reading_window
+from headscan.text.prompts import require_tokenizer
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30

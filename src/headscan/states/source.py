@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.model.inputs import SENTENCE
 from headscan.model.lens import Lens
 from headscan.model.load import Preparation
+from headscan.model.sentence import SENTENCE
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from headscan.model.inputs import SENTENCE
+from headscan.model.sentence import SENTENCE
 from headscan.run import BadInput, Registry
 from headscan.states.location import Location
 

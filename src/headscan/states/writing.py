@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model, prepare_model
-from headscan.model.load import Preparation, require_tokenizer
+from headscan.model.load import Preparation
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName, choose_device
 from headscan.model.sites import match_sites, possible_sites
 from headscan.run import (
@@ -32,6 +32,7 @@ from headscan.states.location import Location
 from headscan.states.source import ModelSource, VectorSource, reading_window
 from headscan.states.stored import SourceLike, stored_source
 from headscan.text import Batch, Document, check_text, documents, tokenise
+from headscan.text.prompts import require_tokenizer
 from headscan.text.source import (
     TEXT,
     BatchSize,

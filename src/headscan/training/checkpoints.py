@@ -16,8 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from headscan.model import Lens
+from headscan.model.finding import find_source
 from headscan.model.settings import Loading
-from headscan.model.source import find_source
 from headscan.run import BadInput, Json, ModelRecord, Run, disk_is_full, plain, write_atomic
 from headscan.training.data import check_fit
 

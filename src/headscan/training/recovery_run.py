@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from headscan.model import Lens
-from headscan.model.settings import Device, Loading, TokenizerName, quiet
+from headscan.model.settings import Device, Loading, TokenizerName
+from headscan.model.source import quiet
 from headscan.run import BadInput, Run, verb
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.text import Windows

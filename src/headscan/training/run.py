@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.trainer_utils import align_special_tokens
 
-from headscan.model.settings import quiet
+from headscan.model.source import quiet
 from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, verb
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
 from headscan.text import Windows

@@ -17,7 +17,7 @@ from torch.utils.data import RandomSampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
-from headscan.model.settings import quiet
+from headscan.model.source import quiet
 from headscan.run import BadInput, Progress, Run
 from headscan.run.parts import Parts
 from headscan.statistics.distributed import agreed

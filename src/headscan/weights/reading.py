@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
 from headscan.model import Lens
-from headscan.model.settings import Origin
-from headscan.model.source import find_source
+from headscan.model.finding import find_source
+from headscan.model.identity import Origin
 from headscan.model.weights import ADAPTER, ADAPTER_CONFIG, check_inside, weight_files
 from headscan.run import BadInput, ModelRecord
 from headscan.run.files import read_object
@@ -153,7 +153,7 @@ def _opened(model: ModelWeights) -> OpenedWeights:
             return _files(
                 source.name,
                 source.weight_files,
-                Origin(source.given, revision, source.files(weights=True)),
+                Origin(source.reference, revision, source.files(weights=True)),
             )
         model = Lens.load(model, device="cpu")
     lens = model if isinstance(model, Lens) else Lens(model)

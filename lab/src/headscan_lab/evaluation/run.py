@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-from headscan.model.inputs import declared_pooling
+from headscan.model.sentence import declared_pooling
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.run import (
     BadInput,

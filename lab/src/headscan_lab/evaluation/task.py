@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.model.inputs import Pooling
+from headscan.model.sentence import Pooling
 from headscan.model.traits import embedding_table, output_layer
 from headscan.run import BadInput, Registry
 from headscan_lab.evaluation.scores import Scores

@@ -5,7 +5,8 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.model.inputs import Pooling, pooled
+from headscan.model.inputs import pooled
+from headscan.model.sentence import Pooling
 from headscan.run import BadInput
 from headscan.training.heads import body_of
 

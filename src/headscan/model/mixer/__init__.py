@@ -1,6 +1,4 @@
-"""Masked mixers as transformers models. Importing this makes `AutoModel` and `AutoModelForCausalLM`
-know them.
-"""
+"""Masked mixers as transformers models, which importing this makes known to the Auto classes."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 

@@ -28,10 +28,13 @@ MIXINGS = ("flat", "expanded", "parallel", "heads")
 def to_left(
     hidden: Float[Tensor, "B n d"], mask: Shaped[Tensor, "B n"]
 ) -> tuple[Tensor, Int[Tensor, " B"]]:
-    """Roll each row so that its first token with mask != 0 comes first, since slots are absolute;
-    and the shifts.
+    """Roll each row so that its first token with mask != 0 comes first, since slots are absolute.
 
-    >>> to_left(torch.tensor([[[0.0], [5.0], [6.0]]]), torch.tensor([[0, 1, 1]]))[0].flatten().tolist()
+    Returns:
+        The rolled rows, and by how much each was rolled.
+
+    >>> rolled, shift = to_left(torch.tensor([[[0.0], [5.0], [6.0]]]), torch.tensor([[0, 1, 1]]))
+    >>> rolled.flatten().tolist()
     [5.0, 6.0, 0.0]
     """
     shift = (mask != 0).int().argmax(dim=1)
@@ -39,32 +42,38 @@ def to_left(
 
 
 def to_right(hidden: Float[Tensor, "B n d"], shift: Int[Tensor, " B"]) -> Float[Tensor, "B n d"]:
+    """Undo `to_left`."""
     return _roll(hidden, -shift)
 
 
 def _roll(hidden: Tensor, shift: Tensor) -> Tensor:
     size = hidden.shape[1]
-    index = (torch.arange(size, device=hidden.device)[None, :] + shift[:, None]) % size
+    slots = torch.arange(size, device=hidden.device)
+    index = (slots[None, :] + shift[:, None]) % size
     return hidden.gather(1, index[:, :, None].expand_as(hidden))
 
 
 @strict
 class MixerConfig(PreTrainedConfig):
-    """What a masked mixer is made of.
+    """The configuration of a masked mixer.
 
-    vocab_size, hidden_size (d), num_hidden_layers: as everywhere in transformers.
-    max_position_embeddings: the slots L; a text of any length up to L uses the first of them.
-    mixing: how tokens are mixed: "flat" (one triangular matrix), "expanded" (two, with
-    `mixing_expansion` hidden units a position and a GELU between), "parallel" (`mixing_branches`
-    matrices, summed), "heads" (`mixing_heads` projections of width `mixing_head_width`, one matrix
-    each). kernel_size: taps of the mixing along the features; 1 is a plain matrix ("flat" and
-    "parallel" only). as_published: mask as the published code does: the lower triangle of the
-    *flattened* weight. It leaks nothing, but for expansion > 1 half of the hidden units are never
-    used, and for kernel_size k position i sees only the positions up to i / k. bidirectional: a
-    second stream that sees what lies two and more positions ahead (for `MixerForBidirectionalLM`).
-    intermediate_size: width of the MLP, default 4 d. final_norm: a LayerNorm before the head (the
-    published have none). embedding_std: of the initial embeddings; 1 as published (transformers use
-    0.02).
+    Attributes:
+        vocab_size, hidden_size, num_hidden_layers: as everywhere in transformers; hidden_size is d.
+        max_position_embeddings: the slots L; a text of any length up to L uses the first of them.
+        intermediate_size: width of the MLP, default 4 d.
+        mixing: how tokens are mixed: "flat" (one triangular matrix), "expanded" (two, with
+            `mixing_expansion` hidden units a position and a GELU between), "parallel"
+            (`mixing_branches` matrices, summed), "heads" (`mixing_heads` projections of width
+            `mixing_head_width`, one matrix each).
+        kernel_size: taps of the mixing along the features; 1 is a plain matrix ("flat" and
+            "parallel" only).
+        as_published: whether to mask as the published code does: the lower triangle of the
+            *flattened* weight. It leaks nothing, but for expansion > 1 half of the hidden units are
+            never used, and for kernel_size k position i sees only the positions up to i / k.
+        bidirectional: whether there is a second stream that sees what lies two and more positions
+            ahead (for `MixerForBidirectionalLM`).
+        final_norm: whether there is a LayerNorm before the head (the published have none).
+        embedding_std: of the initial embeddings; 1 as published (transformers use 0.02).
 
     >>> MixerConfig(hidden_size=64, num_hidden_layers=2).intermediate_size
     256
@@ -98,21 +107,18 @@ class MixerConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if self.mixing not in MIXINGS:
             raise BadInput(f"The mixing must be one of {', '.join(MIXINGS)}, not {self.mixing!r}.")
-        if self.kernel_size < 1 or (
-            self.kernel_size > 1 and self.mixing not in ("flat", "parallel")
-        ):
+        takes_kernel = self.mixing in ("flat", "parallel")
+        if self.kernel_size < 1 or (self.kernel_size > 1 and not takes_kernel):
             raise BadInput(
                 f"A kernel of {self.kernel_size} taps does not go with the mixing {self.mixing!r}."
             )
-        if (
-            min(
-                self.mixing_expansion,
-                self.mixing_branches,
-                self.mixing_heads,
-                self.max_position_embeddings,
-            )
-            < 1
-        ):
+        counts = (
+            self.mixing_expansion,
+            self.mixing_branches,
+            self.mixing_heads,
+            self.max_position_embeddings,
+        )
+        if min(counts) < 1:
             raise BadInput(
                 "Expansion, branches, heads and the number of slots of a mixer must all be at "
                 "least 1."
@@ -127,10 +133,12 @@ class MixerConfig(PreTrainedConfig):
 class MaskedMixing(nn.Module):
     """One triangular matrix over L slots, with `kernel` taps along the features.
 
-    direction "past": position i sees j <= i. "future": it sees j >= i + 2, that is neither itself
-    nor the token that it has to predict (the residual stream around the layer still carries token
-    i). flattened: the published mask for kernel > 1, the lower triangle of the [L, L x kernel]
-    matrix.
+    Args:
+        direction: "past": position i sees j <= i. "future": it sees j >= i + 2, that is neither
+            itself nor the token that it has to predict (the residual stream around the layer still
+            carries token i).
+        flattened: whether to use the published mask for kernel > 1, the lower triangle of the
+            [L, L x kernel] matrix.
 
     >>> layer = MaskedMixing(4)
     >>> layer.triangle(3).int().squeeze(-1)
@@ -153,13 +161,14 @@ class MaskedMixing(nn.Module):
         self.reset()
 
     def reset(self) -> None:
-        """Uniform in +-1/sqrt(slots x kernel), torch's default for a convolution of this shape, as
-        published.
+        """Draw weights uniformly in +-1/sqrt(slots x kernel), as published.
+
+        This is torch's default for a convolution of this shape.
         """
         uniform(self.weight, self.bias, fan_in=self.weight.shape[1] * self.kernel)
 
     def triangle(self, size: int) -> Tensor:
-        """bool [size, size, kernel]: which weights count."""
+        """Return which weights count, as bool [size, size, kernel]."""
         row = torch.arange(size, device=self.weight.device)[:, None, None]
         column = torch.arange(size, device=self.weight.device)[None, :, None]
         tap = torch.arange(self.kernel, device=self.weight.device)
@@ -170,7 +179,7 @@ class MaskedMixing(nn.Module):
         return (column <= row).expand(size, size, self.kernel)
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        """[B, n, d] to [B, n, d], n at most the number of slots. Cost: O(B n^2 d kernel)."""
+        """Return the mixed states; n is at most the number of slots. Cost: O(B n^2 d kernel)."""
         size = x.shape[1]
         weight = self.weight[:size, :size] * self.triangle(size)
         if self.kernel == 1:
@@ -179,9 +188,10 @@ class MaskedMixing(nn.Module):
 
 
 class ParallelMixing(nn.Module):
-    """Several masked mixings of the same input, summed. With one tap each this is, as a function,
-    one mixing whose matrix is the sum: it differs in how it is initialised and trained, not in what
-    it can express.
+    """Several masked mixings of the same input, summed.
+
+    With one tap each this is, as a function, one mixing whose matrix is the sum: it differs in how
+    it is initialised and trained, not in what it can express.
     """
 
     def __init__(
@@ -206,8 +216,8 @@ class ExpandedMixing(nn.Module):
 
     Done right, hidden unit (r, k) belongs to position r: it sees j <= r and is seen by i >= r. As
     published (`flattened`), the f L units are numbered through and the lower triangles of the two
-    matrices are kept: unit r is seen by position i only if r <= i < L, so units L ... f L - 1 serve
-    nobody and f = 2 equals f = 1.
+    matrices are used: unit r is seen by position i only if r <= i < L, so units L ... f L - 1 serve
+    no position and f = 2 equals f = 1.
     """
 
     def __init__(
@@ -220,17 +230,16 @@ class ExpandedMixing(nn.Module):
         self.outward = nn.ModuleList(MaskedMixing(slots, 1, direction) for _ in range(expansion))
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        """[B, n, d] to [B, n, d]. Cost: 2 x expansion mixings."""
+        """Return the mixed states. Cost: 2 x expansion mixings."""
         pairs = list(zip(self.inward, self.outward, strict=True))
         if self.flattened:
             pairs = pairs[:1]
-        return torch.stack([outward(F.gelu(inward(x))) for inward, outward in pairs]).sum(0)
+        mixed = [outward(F.gelu(inward(x))) for inward, outward in pairs]
+        return torch.stack(mixed).sum(0)
 
 
 class HeadMixing(nn.Module):
-    """Several heads: a projection of the features, a masked mixing in it, all joined and projected
-    back.
-    """
+    """Several heads: projections of the features, a masked mixing in each, joined and projected."""
 
     def __init__(
         self, slots: int, width: int, heads: int, head_width: int, direction: str = "past"
@@ -242,15 +251,14 @@ class HeadMixing(nn.Module):
         self.project_out = nn.Linear(heads * head_width, width)
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        parts = self.project_in(x).chunk(self.heads, dim=-1)
-        mixed = torch.cat(
-            [mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1
-        )
-        joined: Tensor = self.project_out(mixed)
-        return joined
+        heads = self.project_in(x).chunk(self.heads, dim=-1)
+        mixed = [mixing(head) for mixing, head in zip(self.mixings, heads, strict=True)]
+        output: Tensor = self.project_out(torch.cat(mixed, dim=-1))
+        return output
 
 
 def mixing_of(config: MixerConfig, direction: str = "past") -> nn.Module:
+    """Return the mixing layer that a configuration describes."""
     slots = config.max_position_embeddings
     published = config.as_published
     if config.mixing == "expanded":
@@ -267,7 +275,7 @@ def mixing_of(config: MixerConfig, direction: str = "past") -> nn.Module:
 
 
 def uniform(*parameters: Tensor, fan_in: int) -> None:
-    """Fill parameters uniformly in +-1/sqrt(fan_in), unless a checkpoint has already filled them."""
+    """Fill parameters uniformly in +-1/sqrt(fan_in), unless a checkpoint has filled them."""
     bound = 1 / math.sqrt(fan_in)
     for parameter in parameters:
         if not getattr(parameter, "_is_hf_initialized", False):

@@ -28,6 +28,8 @@ from headscan.run import BadInput
 
 
 class MixerMLP(nn.Module):
+    """Two linear maps of the features with a GELU between."""
+
     def __init__(self, config: MixerConfig):
         super().__init__()
         inner = config.intermediate_size or 4 * config.hidden_size
@@ -35,12 +37,12 @@ class MixerMLP(nn.Module):
         self.down = nn.Linear(inner, config.hidden_size)
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        mixed: Tensor = self.down(F.gelu(self.up(x)))
-        return mixed
+        output: Tensor = self.down(F.gelu(self.up(x)))
+        return output
 
 
 class MixerBlock(nn.Module):
-    """One block: positions are mixed, then features; each with a norm before and a residual around."""
+    """One block: positions are mixed, then features; each has a norm before and a residual."""
 
     def __init__(self, config: MixerConfig, direction: str = "past"):
         super().__init__()
@@ -56,7 +58,7 @@ class MixerBlock(nn.Module):
 
 
 class MixerPreTrainedModel(PreTrainedModel):
-    """What all mixers share: configuration, initial weights, saving and loading."""
+    """The base of all mixers: configuration, initial weights, saving and loading."""
 
     config_class = MixerConfig
     base_model_prefix = "model"
@@ -81,7 +83,8 @@ class MixerPreTrainedModel(PreTrainedModel):
 class MixerModel(MixerPreTrainedModel):
     """The body of a mixer: token ids (or embeddings) to hidden states.
 
-    >>> model = MixerModel(MixerConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, max_position_embeddings=6))
+    >>> sizes = {"vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1}
+    >>> model = MixerModel(MixerConfig(**sizes, max_position_embeddings=6))
     >>> model(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
     torch.Size([1, 3, 8])
     """
@@ -94,11 +97,9 @@ class MixerModel(MixerPreTrainedModel):
         # would hand the future stream's knowledge of token i + 1 back to position i.
         ahead = config.num_hidden_layers if config.bidirectional else 0
         self.future_layers = nn.ModuleList(MixerBlock(config, "future") for _ in range(ahead))
-        self.norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.final_norm
-            else nn.Identity()
-        )
+        self.norm: nn.Module = nn.Identity()
+        if config.final_norm:
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
@@ -110,9 +111,10 @@ class MixerModel(MixerPreTrainedModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput | tuple[Any, ...]:
-        """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states
-        [B, n, d]. attention_mask [B, n] may mark padding (0) on the left: such rows are moved to
-        the first slots and back.
+        """Return hidden states [B, n, d] for token ids [B, n] or embeddings [B, n, d].
+
+        n is at most the number of slots. `attention_mask` [B, n] may mark padding (0) on the left:
+        such rows are moved to the first slots and back.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give a mixer either input_ids or inputs_embeds.")
@@ -122,21 +124,12 @@ class MixerModel(MixerPreTrainedModel):
             raise BadInput(
                 f"The text has {hidden.shape[1]} tokens but this mixer has {slots} slots."
             )
-        if (
-            attention_mask is not None
-            and len(self.future_layers)
-            and not bool((attention_mask != 0).all())
-        ):
-            raise BadInput(
-                "A bidirectional mixer cannot leave padding out of sight: give texts of one length."
-            )
+        self._check_padding(attention_mask)
         shift = None
-        if (
-            attention_mask is not None
-            and attention_mask.dim() == 2
-            and not bool((attention_mask[:, 0] != 0).all())
-        ):
-            hidden, shift = to_left(hidden, attention_mask)
+        if attention_mask is not None and attention_mask.dim() == 2:
+            has_padding_on_left = not bool((attention_mask[:, 0] != 0).all())
+            if has_padding_on_left:
+                hidden, shift = to_left(hidden, attention_mask)
         states = [hidden]
         future = hidden
         for layer in self.layers:
@@ -151,22 +144,27 @@ class MixerModel(MixerPreTrainedModel):
         if shift is not None:
             hidden = to_right(hidden, shift)
             states = [to_right(state, shift) for state in states]
-        wanted = (
-            self.config.output_hidden_states
-            if output_hidden_states is None
-            else output_hidden_states
-        )
-        output = BaseModelOutput(
-            last_hidden_state=hidden, hidden_states=tuple(states) if wanted else None
-        )
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states = tuple(states) if output_hidden_states else None
+        output = BaseModelOutput(last_hidden_state=hidden, hidden_states=hidden_states)
         return output if return_dict is not False else output.to_tuple()
+
+    def _check_padding(self, attention_mask: Tensor | None) -> None:
+        if attention_mask is None or not len(self.future_layers):
+            return
+        if not bool((attention_mask != 0).all()):
+            raise BadInput(
+                "A bidirectional mixer cannot leave padding out of sight: give texts of one length."
+            )
 
 
 class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
     """A mixer that predicts the next token; generates and saves as every transformers model does.
 
-    >>> config = MixerConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, max_position_embeddings=6)
-    >>> MixerForCausalLM(config).generate(torch.tensor([[1, 2]]), max_new_tokens=3, do_sample=False).shape
+    >>> sizes = {"vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1}
+    >>> model = MixerForCausalLM(MixerConfig(**sizes, max_position_embeddings=6))
+    >>> model.generate(torch.tensor([[1, 2]]), max_new_tokens=3, do_sample=False).shape
     torch.Size([1, 5])
     """
 
@@ -185,7 +183,7 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # every slot has its own weights: there are no keys and values to keep
+        return False  # every slot has its own weights: there are no keys and values to store
 
     def forward(
         self,
@@ -198,12 +196,17 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput | tuple[Any, ...]:
-        """Logits [B, n, V]; with labels [B, n] (-100: none) also the loss: position i predicts
-        token i + 1.
+        """Return logits [B, n, V]; with labels [B, n] (-100: none) also the loss.
+
+        Position i predicts token i + 1.
         """
         output = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(output.last_hidden_state[:, kept, :])
+        positions: slice | Tensor
+        if isinstance(logits_to_keep, int):
+            positions = slice(-logits_to_keep, None)
+        else:
+            positions = logits_to_keep
+        logits = self.lm_head(output.last_hidden_state[:, positions, :])
         loss = None
         if labels is not None:
             loss = self.loss_function(
@@ -214,14 +217,14 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
 
 
 class MixerAutoencoder(MixerPreTrainedModel):
-    """Encoder mixer, the hidden state of the last token repeated to every position, decoder mixer,
-    head.
+    """Encoder mixer, the last token's hidden state repeated to every position, decoder mixer, head.
 
-    What is lost in the loss was lost in one vector of width d: a measure of how much of a text one
+    All information passes through one vector of width d: the loss measures how much of a text one
     embedding holds.
 
     >>> import torch
-    >>> config = MixerConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, max_position_embeddings=6)
+    >>> sizes = {"vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1}
+    >>> config = MixerConfig(**sizes, max_position_embeddings=6)
     >>> MixerAutoencoder(config)(torch.tensor([[1, 2, 3]])).logits.shape
     torch.Size([1, 3, 10])
     """
@@ -236,6 +239,7 @@ class MixerAutoencoder(MixerPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Return one vector a text: the hidden state of its last token."""
         states: Tensor = self.model(input_ids, attention_mask).last_hidden_state
         return states[:, -1]
 
@@ -246,27 +250,26 @@ class MixerAutoencoder(MixerPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput:
-        """Logits [B, n, V] for the tokens themselves; with labels [B, n] (-100: none) the mean
-        loss, unshifted.
+        """Return logits [B, n, V] for the tokens themselves.
+
+        With labels [B, n] (-100: none) also the mean loss, unshifted.
         """
-        hidden = self.embed(input_ids, attention_mask)[:, None, :].repeat(1, input_ids.shape[1], 1)
+        embedding = self.embed(input_ids, attention_mask)
+        hidden = embedding[:, None, :].repeat(1, input_ids.shape[1], 1)
         for layer in self.decoder_layers:
             hidden = layer(hidden)
         logits = self.lm_head(hidden)
-        loss = (
-            None
-            if labels is None
-            else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
-        )
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
         return CausalLMOutput(loss=loss, logits=logits)
 
 
 class MixerForBidirectionalLM(MixerForCausalLM):
-    """Logits at position i are for token i + 1, from tokens 0 ... i and i + 2 ... n - 1, and never
-    from i + 1.
+    """A mixer whose logits at position i are for token i + 1, from all tokens but that one.
 
-    Cost: two stacks of blocks. The first token is predicted by nobody; the last position predicts
-        beyond the text.
+    It reads tokens 0 ... i and i + 2 ... n - 1, with two stacks of blocks. No position predicts the
+    first token; the last position predicts beyond the text.
     """
 
     def __init__(self, config: MixerConfig):

@@ -1,6 +1,4 @@
-"""Slices of models: which part is run and which part of its output is looked at, from a value to a
-thing that runs.
-"""
+"""Slices of models: the part of a model that is run, and the part of its output that is seen."""
 
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.model.slicing.sliced_model import Slice, SlicedModel

@@ -1,6 +1,4 @@
-"""What a slice is, as one small value: which part of a model is run and which part of its output is
-looked at.
-"""
+"""The description of a slice: which part of a model is run and of its output is seen."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,58 +13,69 @@ from headscan.run import BadInput, halving
 
 RANDOM = re.compile(r"^random\((\d+)(?:,(\d+))?\)$")
 RANGE = re.compile(r"^\s*(-?\d*)\s*(:?)\s*(-?\d*)\s*$")
+SLICE = re.compile(r"([^\[\]]*?)\s*(?:\[([^\[\]]*)\])?\s*")
+FRESH_WEIGHTS = re.compile(r"fresh:\d+")
+BEFORE_ATTRIBUTE = re.compile(r"\s+(?=\w+=)")
+COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
+
+IN_BRACKETS = ("sites", "tokens", "features")
+"""The attributes that are written as SITES [:, TOKENS, FEATURES]; all others as NAME=VALUE."""
+CHOICES = {"only": ("attention", "mlp"), "pool": ("mean", "first", "last")}
+
+JsonValue = str | bool | list[str] | None
 
 
 def range_of(text: str) -> slice:
-    """`1:`, `:3`, `2:5` or `-1` as a slice, as between numpy's brackets.
+    """Return `1:`, `:3`, `2:5` or `-1` as a slice, as between numpy's brackets.
 
     >>> range_of("2:5"), range_of("-1")
     (slice(2, 5, None), slice(-1, None, None))
     """
     match = RANGE.match(text)
-    if match is None or not (match[1] or match[2]) or (match[3] and not match[2]):
+    start, colon, end = match.groups() if match else ("", "", "")
+    if not (start or colon) or (end and not colon):
         raise BadInput(
             f"'{text}' is no range of positions or features: write for example 1:, :3, 2:5 or -1."
         )
-    first, colon, last = match.groups()
     if not colon:
-        number = int(first)
-        return slice(number, number + 1 if number != -1 else None)
-    return slice(int(first) if first else None, int(last) if last else None)
+        number = int(start)
+        return slice(number, None if number == -1 else number + 1)
+    return slice(int(start) if start else None, int(end) if end else None)
 
 
 def positions_of(text: str, length: int) -> list[int]:
-    """The positions that a range keeps of `length`; BadInput for none.
+    """Return the positions that a range selects of `length`.
+
+    Raises:
+        BadInput: where it selects none.
 
     >>> positions_of("-1", 5), positions_of("1:3", 5)
     ([4], [1, 2])
     """
-    if not (positions := list(range(length))[range_of(text)]):
+    positions = list(range(length))[range_of(text)]
+    if not positions:
         raise BadInput(f"[:, {text}, :] leaves nothing of an output of {length} positions.")
     return positions
 
 
-def features_of(text: str, width: int) -> Int[Tensor, " kept"] | slice:
-    """The index of the features that a range, or `random(COUNT,SEED)`, keeps of `width`; BadInput
-    for none.
+def features_of(text: str, width: int) -> Int[Tensor, " selected"] | slice:
+    """Return the index of the features that a range, or `random(COUNT,SEED)`, selects of `width`.
+
+    Raises:
+        BadInput: where it selects none.
     """
-    if match := RANDOM.match(text):
-        count = int(match[1])
-        seed = int(match[2] or 0)
-        if not 0 < count <= width:
-            raise BadInput(f"{count} random features cannot be taken from {width}.")
-        return (
-            torch.randperm(width, generator=torch.Generator().manual_seed(seed))[:count]
-            .sort()
-            .values
-        )
-    part = range_of(text)
-    if not range(width)[part]:
-        raise BadInput(f"[:, :, {text}] leaves nothing of an output of {width} features.")
-    return part
-
-
-JsonValue = str | bool | list[str] | None
+    random = RANDOM.match(text)
+    if random is None:
+        part = range_of(text)
+        if not range(width)[part]:
+            raise BadInput(f"[:, :, {text}] leaves nothing of an output of {width} features.")
+        return part
+    count = int(random[1])
+    seed = int(random[2] or 0)
+    if not 0 < count <= width:
+        raise BadInput(f"{count} random features cannot be taken from {width}.")
+    shuffled = torch.randperm(width, generator=torch.Generator().manual_seed(seed))
+    return shuffled[:count].sort().values
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,14 @@ class SliceSpecification:
         object.__setattr__(self, "sites", tuple(site.strip() for site in sites if site.strip()))
         if not self.sites:
             raise BadInput("A slice needs at least one site, such as block.0.")
-        for name, allowed in (("only", ("attention", "mlp")), ("pool", ("mean", "first", "last"))):
-            if (value := getattr(self, name)) is not None and value not in allowed:
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
                 raise BadInput(
-                    f"The attribute '{name}' of a slice is one of {', '.join(allowed)}, not "
+                    f"The attribute '{name}' of a slice is one of {', '.join(choices)}, not "
                     f"'{value}'."
                 )
-        if self.weights is not None and not re.fullmatch(r"fresh:\d+", self.weights):
+        if self.weights is not None and not FRESH_WEIGHTS.fullmatch(self.weights):
             raise BadInput(
                 f"The weights of a slice are given as fresh:SEED, not as '{self.weights}'."
             )
@@ -107,83 +117,92 @@ class SliceSpecification:
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> Self:
-        """Read `SITE [+ SITE ...] [[:, TOKENS, FEATURES]] [ATTRIBUTE=VALUE ...]`, as `str` writes
-        it; or attributes by name.
+        """Return the slice of `SITE [+ SITE ...] [[:, TOKENS, FEATURES]] [ATTRIBUTE=VALUE ...]`.
+
+        `str` writes a slice so. `options` are attributes by name, which come before those in the
+        text.
 
         >>> cut = SliceSpecification.parse("block.3[:, -1, :] only=attention residual=false")
         >>> cut.tokens, cut.only, cut.residual
         ('-1', 'attention', False)
         """
-        place, *words = re.split(r"\s+(?=\w+=)", text.strip())
-        options = dict(map(cls._attribute, words)) | options
-        match = re.fullmatch(r"([^\[\]]*?)\s*(?:\[([^\[\]]*)\])?\s*", place)
+        output, *assignments = BEFORE_ATTRIBUTE.split(text.strip())
+        attributes: dict[str, Any] = dict(cls._attribute(item) for item in assignments)
+        match = SLICE.fullmatch(output)
         if match is None or not match[1]:
             raise BadInput(
                 f"'{text}' is no slice: write for example 'block.3' or 'block.3[:, 1:, :64]'."
             )
-        # at commas outside parentheses
-        parts = re.split(r",(?![^(]*\))", ":,:,:" if match[2] is None else match[2])
-        if len(parts) not in (2, 3) or parts[0].strip() != ":":
+        sites, brackets = match.groups()
+        indices = [":", ":", ":"]
+        if brackets is not None:
+            indices = COMMA_OUTSIDE_PARENTHESES.split(brackets)
+        if len(indices) not in (2, 3) or indices[0].strip() != ":":
             raise BadInput(
-                f"'[{match[2]}]' is no part of an output [B, T, w]: write for example [:, 1:, :64]."
+                f"'[{brackets}]' is no part of an output [B, T, w]: write for example [:, 1:, :64]."
             )
-        tokens = parts[1].strip()
-        features = parts[2].strip() if len(parts) == 3 else ":"
-        options = {"tokens": tokens, "features": features} | options
-        return cls(sites=tuple(match[1].split("+")), **options)
+        part = {"tokens": indices[1].strip(), "features": ":"}
+        if len(indices) == 3:
+            part["features"] = indices[2].strip()
+        return cls(sites=tuple(sites.split("+")), **(part | attributes | options))
 
     @classmethod
-    def _attribute(cls, word: str) -> tuple[str, JsonValue]:
-        """`NAME=VALUE` as a pair."""
-        name, _, value = word.partition("=")
-        defaults = {
-            field.name: field.default
-            for field in fields(cls)
-            if field.name not in ("sites", "tokens", "features")
-        }
+    def _attribute(cls, assignment: str) -> tuple[str, JsonValue]:
+        """Return `NAME=VALUE` as a pair."""
+        name, _, value = assignment.partition("=")
+        defaults = {field.name: field.default for field in cls._attributes()}
         if name not in defaults:
             raise BadInput(f"A slice has no attribute '{name}'; there are: {', '.join(defaults)}.")
-        if name == "causal" or isinstance(defaults[name], bool):
-            if value.lower() not in ("true", "false"):
-                raise BadInput(
-                    f"The attribute '{name}' of a slice is true or false, not '{value}'."
-                )
-            return name, value.lower() == "true"
-        return name, value
+        is_boolean = name == "causal" or isinstance(defaults[name], bool)
+        if not is_boolean:
+            return name, value
+        if value.lower() not in ("true", "false"):
+            raise BadInput(f"The attribute '{name}' of a slice is true or false, not '{value}'.")
+        return name, value.lower() == "true"
+
+    @classmethod
+    def _attributes(cls) -> list[Any]:
+        """Return the fields that are written as NAME=VALUE."""
+        return [field for field in fields(cls) if field.name not in IN_BRACKETS]
 
     def document(self) -> dict[str, JsonValue]:
+        """Return the attributes as plain values, for JSON."""
         return asdict(self) | {"sites": list(self.sites)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """The slice that `document` wrote; unknown keys are refused."""
-        if unknown := set(document) - {field.name for field in fields(cls)}:
+        """Return the slice that `document` wrote.
+
+        Raises:
+            BadInput: for keys that no slice has.
+        """
+        unknown = set(document) - {field.name for field in fields(cls)}
+        if unknown:
             raise BadInput(f"A slice has no attribute {', '.join(sorted(unknown))}.")
         return cls(**{**document, "sites": tuple(document.get("sites", ("block.0",)))})
 
     def __str__(self) -> str:
-        part = (
-            "" if self.tokens == self.features == ":" else f" [:, {self.tokens}, {self.features}]"
-        )
-        rest = (
-            f" {field.name}={getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name not in ("sites", "tokens", "features")
-            and getattr(self, field.name) != field.default
-        )
-        return " + ".join(self.sites) + part + "".join(rest)
+        text = " + ".join(self.sites)
+        if self.tokens != ":" or self.features != ":":
+            text += f" [:, {self.tokens}, {self.features}]"
+        for field in self._attributes():
+            value = getattr(self, field.name)
+            if value != field.default:
+                text += f" {field.name}={value}"
+        return text
 
     def but(self, **changes: Any) -> Self:
+        """Return the same slice with some attributes changed."""
         return replace(self, **changes)
 
 
 def split_on_exhaustion(
     run: Callable[[slice], Tensor], count: int, batch: int
 ) -> tuple[Tensor, int, str | None]:
-    """Run `run(slice)` over `count` rows in batches; when memory runs out, in batches of half the
-    size.
+    """Run `run(slice)` over `count` rows in batches, of half the size when memory runs out.
 
-    Returns the results concatenated, the size that went well, and a sentence if it had to shrink.
+    Returns:
+        The results concatenated, the size that went well, and a sentence if it had to shrink.
 
     >>> def run(part):
     ...     if part.stop - part.start > 3:
@@ -192,14 +211,19 @@ def split_on_exhaustion(
     >>> split_on_exhaustion(run, 5, 8)
     (tensor([0, 1, 2, 3, 4]), 2, 'Memory ran out with batches of 8; batches of 2 are used.')
     """
-    parts = [] if count else [run(slice(0, 0))]
-    least = "Memory runs out even for a single candidate: use a shorter prompt or a smaller model."
+    results = [] if count else [run(slice(0, 0))]
+
+    def work(begin: int, end: int) -> None:
+        results.append(run(slice(begin, end)))
+
     size = halving(
-        count, lambda begin, end: parts.append(run(slice(begin, end))), least=least, size=batch
+        count,
+        work,
+        least="Memory runs out even for a single candidate: use a shorter prompt or a smaller "
+        "model.",
+        size=batch,
     )
-    note = (
-        f"Memory ran out with batches of {batch}; batches of {size} are used."
-        if size < batch
-        else None
-    )
-    return torch.cat(parts), size, note
+    note = None
+    if size < batch:
+        note = f"Memory ran out with batches of {batch}; batches of {size} are used."
+    return torch.cat(results), size, note

@@ -30,7 +30,7 @@ from headscan.run.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headscan.attribution.run import AttributeResult, ExplainedStep
+    from headscan.attribution.result import AttributeResult, ExplainedStep
 
 FOR = {"light": (232, 131, 58), "terminal": (214, 96, 20)}
 AGAINST = {"light": (91, 155, 213), "terminal": (31, 104, 178)}

@@ -13,7 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
-from headscan.model.inputs import SENTENCE
+from headscan.model.sentence import SENTENCE
 from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, palette, section
 from headscan.report.kit.figures import empty, heat, lines, thin
 from headscan.report.kit.parts import Part, cell_of

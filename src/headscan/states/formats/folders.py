@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headscan.model.inputs import SENTENCE
+from headscan.model.sentence import SENTENCE
 from headscan.run import BadInput, Json, write_atomic
 from headscan.states.formats.arrays import read_header
 from headscan.states.location import Location
