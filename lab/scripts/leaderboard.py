@@ -30,7 +30,7 @@ def markdown(section: Section | None, *more: str) -> list[str]:
         return []
     lines = [f"## {section.title}", "", *([section.lead, ""] if section.lead else [])]
     for table in (part for part in section.parts if isinstance(part, Table)):
-        shown = table.shown("page")
+        shown = table.headings("page")
         lines += [f"| {' | '.join(head.term.title for head in shown)} |", "|" + "---|" * len(shown)]
         for line in table.lines:
             cells = [(line.cells[place - 1], term) for place, term, _ in shown[1:]]

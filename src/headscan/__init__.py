@@ -16,9 +16,9 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headscan.report.present import Report
+from headscan.report import present
 from headscan.run.errors import BadInput, renamed
-from headscan.run.result import present_with
+from headscan.run.result import Result
 
 if TYPE_CHECKING:
     from headscan import flow, ntp, states, training, weights
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from headscan.model.source import available_models, specimens
     from headscan.remedies.decone import decone
     from headscan.remedies.run import remedy
-    from headscan.run.result import Result
     from headscan.scanner import scan
     from headscan.training import recover, train
 
@@ -100,7 +99,7 @@ _RENAMED = {
     "TournamentResult": "headscan_lab.tournament.table",
     "TrainResult": "headscan.training",
     "all_claims": "headscan_lab.ledger.run",
-    "check_kaleido": "headscan.report.kit.terminal",
+    "check_kaleido": "headscan.report.kit.paper",
     "check_original": "headscan_lab.ledger.stand_ins",
     "estimate_compare": "headscan.comparison.run",
     "estimate_scan": "headscan.scanner.run",
@@ -171,7 +170,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
     """
     from importlib.metadata import entry_points
 
-    from headscan.run.result import Result, read_document
+    from headscan.run.result import read_document
 
     document, arrays = read_document(folder)
     kind = document["kind"]
@@ -181,9 +180,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
         entry.load()
     if kind not in Result.kinds:
         raise BadInput(f"{folder} holds a result of an unknown kind: {kind!r}.")
-    made = Result.kinds[kind].of_document(document, arrays)
-    vars(made)["_folder"] = folder  # where its page is
-    return made
+    return Result.kinds[kind].of_document(document, arrays)
 
 
 def __getattr__(name: str) -> Any:
@@ -201,4 +198,4 @@ def __dir__() -> list[str]:
     return __all__
 
 
-present_with(Report())
+Result.presenter = present

@@ -5,7 +5,7 @@ its decoder.
 import sample
 
 from headscan.report.pages.scan_layers import Axis, Place, by_layer, last_block, of_model
-from headscan.report.pages.scan_shape import _pairs
+from headscan.report.pages.scan_probes import pair_lines
 from headscan.run import Row
 
 
@@ -128,7 +128,7 @@ def test_pairs_of_unequal_depths_stand_in_order_on_the_same_axis():
         Row({"model": row["model"], "site": row["site"], "set": "singular", "r": 0.5})
         for row in reversed(result.sites)
     ]
-    figure = _pairs(result, rows, "r")
+    figure = pair_lines(result, rows, "r")
     for trace, depth in zip(sorted(figure.data, key=lambda one: one.name), (4, 6), strict=True):
         assert list(trace.x) == [0, *[(k + 1) / depth for k in range(depth)], 1.08]
     assert list(ticks(figure).values()) == ["emb", "¼", "½", "¾", "norm"]

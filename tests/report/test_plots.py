@@ -17,7 +17,7 @@ def lines(figure, mode="lines+markers"):
 
 
 def test_the_lines_are_the_documents_numbers(document):
-    found = lines(shape._average_cosine(sample.shown(document)))
+    found = lines(shape.average_cosine(sample.shown(document)))
     assert [trace.name for trace in found] == ["a", "b"]
     wanted = [e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "b"]
     assert np.allclose(found[1].y, wanted, rtol=1e-5)
@@ -52,7 +52,7 @@ def test_the_band_is_the_interval(document):
 
 
 def test_each_model_stands_beside_its_random_weights_and_all_share_one_gaussian(document):
-    names = [trace.name for trace in lines(shape._average_cosine(sample.shown(document)), "lines")]
+    names = [trace.name for trace in lines(shape.average_cosine(sample.shown(document)), "lines")]
     assert names == ["random weights of a", "Gaussian", "random weights of b"]
 
 
@@ -75,14 +75,14 @@ def test_parts_of_blocks_get_a_line_of_their_own(document):
         if e["site"].startswith("block.")
     ]
     found = lines(
-        shape._average_cosine(sample.shown(document | {"sites": document["sites"] + extra}))
+        shape.average_cosine(sample.shown(document | {"sites": document["sites"] + extra}))
     )
     assert [trace.name for trace in found] == ["a", "a mlp", "b", "b mlp"]
     assert list(found[1].x) == [0.75, 1.75, 2.75]
 
 
 def test_the_spectrum_starts_at_one_and_is_the_documents(document):
-    figure = shape._spectrum(sample.shown(document), "a")
+    figure = shape.spectrum_of(sample.shown(document), "a")
     values = np.array(document["sites"][0]["singular_values_without_sinks"])
     assert np.allclose(figure.data[0].y, values / values[0], rtol=1e-3)
     assert figure.data[-1].name == "expectation: Gaussian"
@@ -91,7 +91,7 @@ def test_the_spectrum_starts_at_one_and_is_the_documents(document):
 
 def test_a_model_name_is_no_markup():
     document, _ = sample.scan(("<b>%{x}</b>$y$", "other"), blocks=1, width=8, tokens=20)
-    trace = lines(shape._average_cosine(sample.shown(document)))[0]
+    trace = lines(shape.average_cosine(sample.shown(document)))[0]
     assert "<b>" not in trace.name
     assert "<b>" not in trace.hovertemplate.replace(trace.name, "")
     assert "%{x}" not in trace.hovertemplate
@@ -101,8 +101,8 @@ def test_a_model_name_is_no_markup():
 def test_every_colour_of_a_figure_has_a_dark_partner(document):
     swaps = palette.swaps(5)
     for figure in (
-        shape._average_cosine(sample.shown(document)),
-        shape._spectrum(sample.shown(document), "a"),
+        shape.average_cosine(sample.shown(document)),
+        shape.spectrum_of(sample.shown(document), "a"),
     ):
         for trace in figure.data:
             colour = trace.fillcolor or trace.line.color

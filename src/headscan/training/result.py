@@ -47,7 +47,7 @@ class TrainResult(Result):
             f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: "
             f"{self.steps:,} steps, "
         )
-        return said + f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page .save(folder)"
+        return said + f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page() .save(folder)"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -74,4 +74,4 @@ class RecoverResult(Result):
         said = (
             f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)"
         )
-        return said + "\n  .frame() .plot() .page .save(folder)"
+        return said + "\n  .frame() .plot() .page() .save(folder)"

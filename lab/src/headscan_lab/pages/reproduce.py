@@ -79,7 +79,7 @@ def head(result: ReproduceResult) -> Head:
     return Head(
         ["The ledger"],
         f"{said} {summary(result.statements)}" if result.statements else said,
-        words=words,
+        glossary=words,
     )
 
 
