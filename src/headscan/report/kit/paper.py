@@ -89,7 +89,8 @@ def latex(table: Table) -> str:
     r"""Return a table for a paper, in booktabs' rules; intervals stand behind their numbers.
 
     >>> from headscan.report.kit.parts import Line
-    >>> print(latex(Table(["site", Term("CKA", places=2)], [Line("block_0", [Cell(0.5, (0.4, 0.6))])])))
+    >>> line = Line("block_0", [Cell(0.5, (0.4, 0.6))])
+    >>> print(latex(Table(["site", Term("CKA", places=2)], [line])))
     \begin{tabular}{lr}
     \toprule
     site & CKA \\

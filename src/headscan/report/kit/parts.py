@@ -93,10 +93,11 @@ class Table:
     def headings(self, where: Where) -> list[Heading]:
         """Return the columns that the page or the terminal shows."""
         hidden = "terminal" if where == "page" else "page"
-        headings = []
-        for column, term in enumerate(self.terms):
-            if term.where != hidden:
-                headings.append(Heading(column, term, self._is_text(column)))
+        headings = [
+            Heading(column, term, self._is_text(column))
+            for column, term in enumerate(self.terms)
+            if term.where != hidden
+        ]
         return headings
 
     def _is_text(self, column: int) -> bool:

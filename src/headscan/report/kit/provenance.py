@@ -95,10 +95,11 @@ def _settings(result: Result) -> tuple[dict[str, object], dict[str, object]]:
     if protocol.verb in VERBS:
         defaults = {option.name: plain(option.default) for option in VERBS[protocol.verb].options()}
     settings = protocol.settings
-    unchanged = {}
-    for name, value in settings.items():
-        if name in defaults and defaults[name] == value:
-            unchanged[name] = value
+    unchanged = {
+        name: value
+        for name, value in settings.items()
+        if name in defaults and defaults[name] == value
+    }
     for name in protocol.by_default:
         unchanged[name] = settings[name]
     changed = {name: value for name, value in settings.items() if name not in unchanged}

@@ -155,10 +155,11 @@ def _grid(headings: list[Heading], lines: list[FullLine]) -> RichTable:
             no_wrap=not text,
         )
     for index, line in enumerate(lines):
-        cells = []
-        for column, term, _ in headings:
-            if 0 < column <= len(line.cells):
-                cells.append(_cell(line.cells[column - 1], term))
+        cells = [
+            _cell(line.cells[column - 1], term)
+            for column, term, _ in headings
+            if 0 < column <= len(line.cells)
+        ]
         # A rule parts the rows of models from those with a note, such as random weights.
         next_has_note = index + 1 < len(lines) and bool(lines[index + 1].note)
         grid.add_row(

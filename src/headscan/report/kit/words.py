@@ -113,8 +113,10 @@ def written(value: object, term: Term) -> str:
     """Return a value in the form that its term asks for.
 
     >>> from headscan.run.vocabulary import Term
-    >>> written(0.5, Term("share", percent=True)), written(1e-5, Term("residual", scientific=True)), written("a", Term("t"))
-    ('50.0 %', '1.0 × 10⁻⁵', 'a')
+    >>> written(0.5, Term("share", percent=True)), written("a", Term("t"))
+    ('50.0 %', 'a')
+    >>> written(1e-5, Term("residual", scientific=True))
+    '1.0 × 10⁻⁵'
     """
     if isinstance(value, str):
         return value

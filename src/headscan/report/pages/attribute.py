@@ -1,4 +1,4 @@
-"""The page of an attribution: the text coloured by its scores, how far to trust it, every number."""
+"""The page of an attribution: the text coloured by scores, how far to trust it, every number."""
 
 from __future__ import annotations
 

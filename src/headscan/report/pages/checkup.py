@@ -281,10 +281,11 @@ def cause(result: CheckupResult) -> Section | None:
 
 def _losses(result: CheckupResult) -> list[Part]:
     """Return the losses as bars; none where no model predicts a next token."""
-    loss_rows = {}
-    for examined in result.examinations:
-        if examined.evidence.loss is not None:
-            loss_rows[examined.model] = examined.evidence.loss
+    loss_rows = {
+        examined.model: examined.evidence.loss
+        for examined in result.examinations
+        if examined.evidence.loss is not None
+    }
     if not loss_rows:
         return []
     values = {}
@@ -311,10 +312,11 @@ def _branches(examined: Examination, *, several: bool) -> list[Table]:
     """Return the branches that add most to the cone of the last block, and that take most away."""
     evidence = examined.evidence
     last = evidence.blocks[-1].text("site") if evidence.blocks else ""
-    rows = []
-    for row in evidence.anatomy:
-        if row["site"] == last and abs(row.number("share") or 0.0) >= LEAST_BRANCH_SHARE:
-            rows.append(row)
+    rows = [
+        row
+        for row in evidence.anatomy
+        if row["site"] == last and abs(row.number("share") or 0.0) >= LEAST_BRANCH_SHARE
+    ]
     if not rows:
         return []
     rows.sort(key=lambda row: -(row.number("share") or 0.0))

@@ -60,9 +60,10 @@ def _remarks(rows: Sequence[SheetRow]) -> list[Text]:
         for cell in row.cells:
             if cell.why:
                 models.setdefault((row.code, cell.why), []).append(clean(cell.model))
-    remarks = []
-    for (code, why), names in models.items():
-        remarks.append(Text(f"{code} {', '.join(names)}: {why}", style="dim"))
+    remarks = [
+        Text(f"{code} {', '.join(names)}: {why}", style="dim")
+        for (code, why), names in models.items()
+    ]
     return remarks
 
 

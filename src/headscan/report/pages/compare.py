@@ -142,10 +142,11 @@ def _heat(cells: list[SimilarityCell]) -> go.Figure:
     grid = [[values.get((row, column)) for column in columns] for row in rows]
     figure = heat(grid, columns, rows, low=low, high=1, scale=palette.DEPTH[0])
     _add_crosses(figure, cells)
-    thresholds = []
-    for cell in cells:
-        if cell.tests and cell.tests[0].threshold is not None:
-            thresholds.append(cell.tests[0].threshold)
+    thresholds = [
+        cell.tests[0].threshold
+        for cell in cells
+        if cell.tests and cell.tests[0].threshold is not None
+    ]
     if thresholds:
         _mark_null(figure, low, median(thresholds))
     return figure

@@ -182,9 +182,7 @@ def _choices(result: DamageResult) -> Section:
     columns = ("bytes", *COSTS[:3], "more_kl")
     numbers = table(result.choices, "choice", *columns, terms=TERMS, title="Choices")
     # The first and the last choice keep no part and all parts.
-    texts = []
-    for row in result.choices[1:-1]:
-        texts.append(f"{row['choice']}: {', '.join(_texts(row['kept']))}")
+    texts = [f"{row['choice']}: {', '.join(_texts(row['kept']))}" for row in result.choices[1:-1]]
     note = Prose(f"{'; '.join(texts)}.")
     lead = "On other windows. Random: the mean of 8 choices."
     return Section("Which parts to keep", lead, [numbers, note], name="keep")

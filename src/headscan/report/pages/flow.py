@@ -242,10 +242,9 @@ def fewest(width: int | None) -> int | str:
 
 def _fewest_tried(part: ChannelPart, bound: ChannelBound) -> int | str:
     """Return the fewest features tried that decode enough of the tokens at the bound's noise."""
-    widths = []
-    for row in part.noise:
-        if row.noise == bound.noise and row.accuracy >= ENOUGH:
-            widths.append(row.width)
+    widths = [
+        row.width for row in part.noise if row.noise == bound.noise and row.accuracy >= ENOUGH
+    ]
     return min(widths) if widths else "none"
 
 

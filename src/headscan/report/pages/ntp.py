@@ -164,17 +164,16 @@ def contexts(result: NtpResult) -> Section:
     matrices = {"predicted": result.arrays["heat/predicted"]}
     for model in result.comparisons:
         matrices[f"observed in {model.name}"] = result.arrays[f"heat/{model.name}"]
-    maps = []
-    for index, (title, values) in enumerate(matrices.items()):
-        maps.append(
-            Figure(
-                f"heat-{index}" if index else "heat",
-                partial(heat, result, values),
-                f"Cosines between contexts, {title}",
-                title=title,
-                height=380,
-            )
+    maps = [
+        Figure(
+            f"heat-{index}" if index else "heat",
+            partial(heat, result, values),
+            f"Cosines between contexts, {title}",
+            title=title,
+            height=380,
         )
+        for index, (title, values) in enumerate(matrices.items())
+    ]
     caption = (
         f"Cosine between every two of {len(result.heat.contexts)} contexts. Point at a square to "
         "read them."
@@ -217,9 +216,10 @@ def _subspace_collapse(result: NtpResult) -> list[Part]:
 def heat(result: NtpResult, values: npt.NDArray[Any]) -> go.Figure:
     """Return cosines between contexts, ordered so that contexts of equal support are neighbours."""
     groups = result.heat
-    labels = []
-    for context, support in zip(groups.contexts, groups.supports, strict=True):
-        labels.append(literal(f"{context} → {' '.join(support)}"))
+    labels = [
+        literal(f"{context} → {' '.join(support)}")
+        for context, support in zip(groups.contexts, groups.supports, strict=True)
+    ]
     cosines = np.asarray(values, dtype=np.float64).round(3)
     paper = palette.ROLES["paper"][0]
     figure = empty()

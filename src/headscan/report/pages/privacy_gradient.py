@@ -1,4 +1,4 @@
-"""What a leaked gradient shows, on the page of a privacy report: the tokens and texts of its batch."""
+"""The section of a privacy report on a leaked gradient: the tokens and texts of its batch."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ def add_dots(figure: go.Figure, dots: Dots, index: int, hover: str) -> None:
     """Add dots in the index-th colour; nothing where no distance is known."""
     if all(distance is None for distance in dots.distances):
         return
-    heights = []
-    for distance in dots.distances:
-        heights.append(None if distance is None else max(distance, LEAST_DISTANCE))
+    heights = [
+        None if distance is None else max(distance, LEAST_DISTANCE) for distance in dots.distances
+    ]
     marker = {"color": palette.model_colour(index), "symbol": dots.symbol, "size": dots.size}
     figure.add_scatter(
         x=list(dots.x),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Figure, Panels, Prose, Section, section
+from headscan.report.kit import Panels, Prose, Section, section
 from headscan.report.kit.figures import heat
 from headscan.report.kit.parts import Part
 from headscan.report.kit.words import named
 from headscan.report.pages.scan_anatomy import without_nulls
-from headscan.report.pages.scan_layers import models
+from headscan.report.pages.scan_layers import models, small_figure
 
 if TYPE_CHECKING:
     from headscan.measures.measure import Field, MeasureWords
@@ -81,16 +81,9 @@ def _maps(table: str, fields: FieldWords, rows: list[Row], names: list[str]) -> 
     """Return a small map of each field."""
     figures = []
     for name, words in fields.items():
-        figures.append(
-            Figure(
-                f"course.{table}.{name}",
-                partial(_map, rows, names, name),
-                f"{words.title} over the checkpoints",
-                height=220,
-                title=words.title,
-                sentence=words.sentence,
-            )
-        )
+        draw = partial(_map, rows, names, name)
+        alt = f"{words.title} over the checkpoints"
+        figures.append(small_figure(f"course.{table}.{name}", words, draw, alt, height=220))
     return Panels(figures, small=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from headscan.measures.measure import WITHOUT_SINKS
 from headscan.model import sites
-from headscan.report.kit import Term, palette
+from headscan.report.kit import Figure, Term, palette
 from headscan.report.kit.figures import empty
 from headscan.report.kit.words import literal, number
 
@@ -279,9 +279,10 @@ def _add_line(
         values = [row.number(measure) for row in rows]
     if not line.null and any(intervals):
         add_band(figure, x, intervals, line.colour, line.label, options)
-    hover_texts = []
-    for row, value, interval in zip(rows, values, intervals, strict=True):
-        hover_texts.append(_hover_text(row.text("site"), value, interval))
+    hover_texts = [
+        _hover_text(row.text("site"), value, interval)
+        for row, value, interval in zip(rows, values, intervals, strict=True)
+    ]
     is_thin = line.is_part or bool(line.null)
     is_small = line.is_part or len(x) > 30
     symbol = palette.SYMBOLS[line.index % len(palette.SYMBOLS)]
@@ -367,6 +368,14 @@ def small(result: ScanResult, measure: str) -> go.Figure:
     elif low >= 0:
         figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def small_figure(
+    name: str, words: Term, draw: Callable[[], go.Figure], alt: str = "", height: int = 190
+) -> Figure:
+    """Return a small figure under the title and sentence of a measure or a probe's field."""
+    alt = alt or words.title
+    return Figure(name, draw, alt, height=height, title=words.title, sentence=words.sentence)
 
 
 def spaced(positions: list[float], room: float = 0.12) -> list[float]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from headscan.measures.measure import WITHOUT_SINKS
-from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, section
+from headscan.report.kit import Line, Panels, Prose, Section, Table, Term, section
 from headscan.report.kit.figures import heat, lines
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import literal, named
 from headscan.report.pages.scan_anatomy import without_nulls
-from headscan.report.pages.scan_layers import NULLS, Axis, small, spaced, term
+from headscan.report.pages.scan_layers import NULLS, Axis, small, small_figure, spaced, term
 
 if TYPE_CHECKING:
     from headscan.measures.measure import Field, MeasureWords
@@ -95,18 +95,10 @@ def _panels(
     result: ScanResult, fields: FieldWords, table: str, picture: str = "layers"
 ) -> list[Panels]:
     """Return small multiples of the fields that are plotted."""
-    figures = []
-    for name, words in fields.items():
-        figures.append(
-            Figure(
-                f"{table}.{name}",
-                _draw(result, name, table, picture),
-                words.title,
-                height=190,
-                title=words.title,
-                sentence=words.sentence,
-            )
-        )
+    figures = [
+        small_figure(f"{table}.{name}", words, _draw(result, name, table, picture))
+        for name, words in fields.items()
+    ]
     return [Panels(figures, small=True)] if figures else []
 
 

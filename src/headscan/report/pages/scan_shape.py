@@ -1,4 +1,4 @@
-"""The shape on a scan's page: the cone by layer, the spectra, and the rank over the text's length."""
+"""The shape on a scan's page: the cone by layer, the spectra, the rank over the text's length."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from headscan.report.pages.scan_layers import (
     models,
     of_model,
     small,
+    small_figure,
     term,
     treatments,
 )
@@ -215,19 +216,11 @@ def spectrum(result: ScanResult) -> Section:
         alt = f"Singular values of {named(name)} by rank, divided by the first"
         title = named(name) if len(names) > 1 else ""
         figures.append(Figure(f"spectrum-{number}", drawn, alt, height=360, title=title))
-    multiples = []
-    for key, words in result.measures.items():
-        if words.core and key != "average_cosine":
-            multiples.append(
-                Figure(
-                    f"small-{key}",
-                    partial(small, result, key),
-                    f"{words.title} by layer",
-                    height=190,
-                    title=words.title,
-                    sentence=words.sentence,
-                )
-            )
+    multiples = [
+        small_figure(f"small-{key}", words, partial(small, result, key), f"{words.title} by layer")
+        for key, words in result.measures.items()
+        if words.core and key != "average_cosine"
+    ]
     lead = "Singular value decomposition: how much of the cloud lies on each of its directions."
     small_caption = "Spectra and lengths in short, by layer; lines as in Fig. 1."
     panels = [

@@ -121,10 +121,9 @@ def _over_steps(snapshots: Sequence[GeometrySnapshot], measure: str) -> go.Figur
 
 def _gradient(snapshots: Sequence[GeometrySnapshot]) -> list[Figure]:
     """Return how much of the logits' gradient passes the head, over steps."""
-    gradients = {}
-    for snapshot in snapshots:
-        if snapshot.gradient is not None:
-            gradients[snapshot.step] = snapshot.gradient
+    gradients = {
+        snapshot.step: snapshot.gradient for snapshot in snapshots if snapshot.gradient is not None
+    }
     if not gradients:
         return []
     steps = list(gradients)
