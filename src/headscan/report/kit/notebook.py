@@ -1,4 +1,4 @@
-"""What a notebook shows of a page: the findings and a small table, without scripts.
+"""The findings and a small table of a page for a notebook, without scripts.
 
 It is no wider than the cell, and its colours follow the notebook's own.
 """

@@ -1,4 +1,4 @@
-"""What a paper takes from a page: figures as SVG and PDF, tables as LaTeX."""
+"""The figures of a page as SVG and PDF and its tables as LaTeX, for papers."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""What every page says of its result, whatever its kind: findings, protocol, and the data."""
+"""Findings, protocol and data of a result: the content that pages of all kinds share."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def shape(result: CheckupResult) -> Section:
         520,
     )
     lead = (
-        "How the tokens lie at each site, sinks left out: how alike in direction, along how many "
-        "directions they differ."
+        "The figure shows how alike in direction the tokens of each site are, and along how many "
+        "directions they differ. Sinks are left out."
     )
     return Section("Shape: how the tokens lie", lead, [figure])
 
@@ -187,8 +187,8 @@ def conditions(result: CheckupResult) -> Section:
     """Return what each number means, what was found, what to do, and how it was measured."""
     entries = [_condition_entry(result, row) for row in rows_of(result)]
     lead = (
-        "Every number of the sheet: what it means, what was found, what to do, how it was "
-        "measured. Open one by a click."
+        "Each number of the sheet is explained: what it means, what was found, what to do, how "
+        "it was measured. Open one by a click."
     )
     raw = Raw("checkup_conditions.html.j2", {"conditions": entries})
     return Section("What was looked for", lead, [raw])
@@ -274,7 +274,8 @@ def cause(result: CheckupResult) -> Section | None:
     if not parts:
         return None
     lead = (
-        "How well the next token is predicted, and how much each branch adds to the average cosine."
+        "This section shows how well the next token is predicted, and how much each branch adds "
+        "to the average cosine."
     )
     return Section("Cause: what made the shape", lead, parts)
 
@@ -368,8 +369,8 @@ def leak(result: CheckupResult) -> Section | None:
         _bars_height(models, values),
     )
     lead = (
-        "Whether the states of one block give their text back, by exact search with a "
-        "certificate, and what noise leaves of it; whether tokens know of each other."
+        "The figure shows how much of their text the states of one block give back, by exact "
+        "search with a certificate, and how much of it remains in noise."
     )
     return Section("Leak: what of the text is still in the states", lead, [figure])
 
@@ -402,8 +403,8 @@ def cure(result: CheckupResult) -> Section | None:
     if not parts:
         return None
     lead = (
-        "What would help against what all tokens have in common, and for search, as far as it was "
-        "measured on this model."
+        "This section shows what helps against the direction that all tokens share, and what helps "
+        "in search, as far as it was measured on this model."
     )
     return Section("Cure: what would help", lead, parts)
 
@@ -442,5 +443,5 @@ def not_done(result: CheckupResult) -> Section | None:
         rows += [(examined.model, reason) for reason in examined.evidence.skipped]
     if not rows:
         return None
-    lead = "What these sources lack, or the budget did not allow."
+    lead = "These were left out: the source lacks what they need, or the budget did not allow them."
     return Section("Not examined", lead, [Facts("", rows, where="page")])

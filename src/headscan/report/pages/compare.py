@@ -91,7 +91,7 @@ def _by_models(result: CompareResult) -> CellsByModels:
 def maps(result: CompareResult) -> list[Section]:
     """Return, for each pair of models, a map of every measure."""
     note = Prose(
-        "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark "
+        "A cross marks what is no more alike than the null makes it (adjusted p > 0.05). The mark "
         "“null” on a scale is what the null stays below in 95 of 100 draws, on a sample of "
         f"{result.tested:,} tokens (median over the sites).",
         where="page",
@@ -129,7 +129,7 @@ def _map(
         alt,
         height=380,
         title=words.title,
-        sentence=f"{words.sentence} Of {tokens}.",
+        sentence=f"{words.sentence} It is computed on {tokens}.",
     )
 
 
@@ -182,8 +182,8 @@ def site_by_site(result: CompareResult) -> list[Section]:
     """Return every measure of sites of one name, and the site that is most like each."""
     cells_by_models = _by_models(result)
     lead = (
-        "Where both have a site of the same name, that pair; else the most alike. Intervals: "
-        f"95 %, by {result.clusters}."
+        "A row compares the sites of one name where both models have it, else a site with the one "
+        f"most like it. Intervals are 95 %, by {result.clusters}."
     )
     if result.nulls:
         null = next(iter(result.nulls.values()))

@@ -30,7 +30,13 @@ TERMS = {
         unit=NATS,
         spread=True,
     ),
-    "kl_reverse": Term("KL back", "The other way.", "KL(second ‖ first)", unit=NATS, where="page"),
+    "kl_reverse": Term(
+        "KL back",
+        "The divergence in the other direction.",
+        "KL(second ‖ first)",
+        unit=NATS,
+        where="page",
+    ),
     "loss_change": Term(
         "loss change",
         "Loss minus the first model's.",
@@ -42,7 +48,9 @@ TERMS = {
         "top-1", "Predictions whose likeliest token is the first model's.", range=(0, 1), places=3
     ),
     "share": Term(
-        "share", "Of the second model's divergence; accumulated, what this part adds.", places=3
+        "share",
+        "Share of the second model's divergence; in the accumulated mode, what this part adds.",
+        places=3,
     ),
     "gain": Term(
         "gain",
@@ -52,12 +60,14 @@ TERMS = {
     ),
     "relative_error": Term(
         "state error",
-        "Of the states behind it, over their size (roots of sums of squares).",
+        "Error of the states behind the part, over their size (roots of sums of squares).",
         where="page",
     ),
-    "mean_direction_error": Term("mean error", "The same of the mean vector.", where="page"),
+    "mean_direction_error": Term("mean error", "The same error of the mean vector.", where="page"),
     "outlier_error": Term(
-        "outlier error", "The same in coordinates above six times the median's size.", where="page"
+        "outlier error",
+        "The same error in coordinates above six times the median's size.",
+        where="page",
     ),
     "more_kl": Term(
         "KL more", "Minus that of the greedy choice, by token.", unit=NATS, spread=True
@@ -135,7 +145,7 @@ def parts(result: DamageResult) -> list[Section]:
     """Return the second model as a whole, the parts in both modes, and the choices."""
     totals = [row | {"of": name} for name, row in result.totals.items()]
     costs = table(totals, "of", *COSTS, terms=TERMS, title="The whole")
-    lead = "Sample: where parts were exchanged."
+    lead = "Parts were exchanged on the sample only."
     sections = [Section("The whole", lead, [costs], name="whole")]
     isolated = [row for row in result.damage if row["mode"] == "isolated"]
     if isolated:
@@ -162,8 +172,8 @@ def _part_by_part(result: DamageResult, isolated: Sequence[Row]) -> Section:
         "do together. Accumulated shares add up to 1."
     )
     lead = (
-        "Isolated: one part of the second model in the first; accumulated: all up to it. On "
-        f"{result.sampled:,} predictions."
+        "Isolated: one part of the second model is put into the first. Accumulated: all parts up "
+        f"to it are. The numbers are of {result.sampled:,} predictions."
     )
     return Section("Part by part", lead, [figure, numbers, note], name="parts")
 
@@ -184,7 +194,7 @@ def _choices(result: DamageResult) -> Section:
     # The first and the last choice keep no part and all parts.
     texts = [f"{row['choice']}: {', '.join(_texts(row['kept']))}" for row in result.choices[1:-1]]
     note = Prose(f"{'; '.join(texts)}.")
-    lead = "On other windows. Random: the mean of 8 choices."
+    lead = "The choices were measured on other windows; random is the mean of 8 choices."
     return Section("Which parts to keep", lead, [numbers, note], name="keep")
 
 

@@ -145,7 +145,11 @@ def layers(result: FlowResult) -> Section:
         )
         columns += RECOVERY_COLUMNS
     parts += [table(part.sites, "site", *columns, title=titled(part)) for part in result.parts]
-    return Section("By layer", "Means over all pairs of an output and a token before it.", parts)
+    return Section(
+        "By layer",
+        "The numbers are means over all pairs of an output and a token before it.",
+        parts,
+    )
 
 
 def by_site(result: FlowResult, field: str) -> go.Figure:
@@ -200,7 +204,9 @@ def codebooks(result: ChannelResult) -> Section:
         (CODEBOOK_TERMS["duplicates"], lambda part: part.distances.duplicates),
         caption="In feature spreads: how far each token's output lies from its nearest other.",
     )
-    return Section("Codebooks", "The outputs of all tokens at one place.", [shown])
+    return Section(
+        "Codebooks", "The table compares the outputs of all tokens at one site.", [shown]
+    )
 
 
 @section("channel", 20)

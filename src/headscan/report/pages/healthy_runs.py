@@ -43,8 +43,8 @@ FIELDS_OF_ANY_TEXT = ("site", "average_cosine", "top_direction_share", "mean_nor
 STEP_IN_NAME = re.compile(r"(?:^|[-_@/])(?:checkpoint|step|global_step)[-_]?(\d+)$")
 MOST_OUTSIDE = 3  # curves outside their bands that are named and drawn
 SERIES_NOTE = (
-    " Ranks are left out, for they grow with the text; steps are counted as theirs, whatever "
-    "number of tokens yours had."
+    " Ranks are left out, because they grow with the length of the text. A step is taken to have "
+    "as many tokens as a step of the healthy runs."
 )
 
 
@@ -84,7 +84,7 @@ def series_beside(result: ScanResult) -> Section | None:
 
 
 def _not_comparable(reason: str) -> Section:
-    sentence = f"It cannot be held against healthy runs, no band is drawn: {reason}."
+    sentence = f"It cannot be compared with healthy runs, so no band is drawn: {reason}."
     return Section(TITLE, parts=[Prose(sentence)])
 
 
@@ -102,7 +102,7 @@ def _beside(curves: Curves, runs: ReferenceRuns, tokens_a_step: float, note: str
     parts: list[Part] = [
         Prose(_summary(distances, latest, outside, runs)),
         Prose(f"{runs.about}.{note}", where="page"),
-        Panels(figures, "Bands: theirs.", small=True),
+        Panels(figures, "The bands are those of the healthy runs.", small=True),
     ]
     lead = (
         "Is a number usual at this step? A band should hold 95 % of further runs (*: mean of "

@@ -104,8 +104,8 @@ def prompts(result: InvertResult) -> Section:
         parts.append(Prose(sentences[0], strong=f"{result.verdict.capitalize()}."))
     parts.append(_facts(result))
     lead = (
-        "Each prompt as its states give it back; a wrong token is struck and followed by the true "
-        "one."
+        "Each prompt is shown as its states give it back; a wrong token is struck and followed by "
+        "the true one."
     )
     return Section("What came back", lead, parts)
 

@@ -60,7 +60,7 @@ def numbers(result: NtpResult) -> Section:
     """Return the data's own numbers, and how settled they are."""
     rows = [*_data_rows(result), *_solution_rows(result), *_certificate_rows(result)]
     table = Table(["what", Term("value"), Term("meaning")], rows)
-    lead = "Counted from the text alone, without any model."
+    lead = "These numbers are counted in the text alone, without any model."
     return Section("The text's own numbers", lead, [table, *map(Prose, result.notes)])
 
 
@@ -323,7 +323,11 @@ def against(result: NtpResult) -> Section | None:
     names = [Term(model.name) for model in result.comparisons]
     table = Table(["against the prediction", *names, Term("", where="page")], rows)
     notes = [Prose(note) for model in result.comparisons for note in model.notes]
-    return Section("Against the prediction", "Every number with its meaning.", [table, *notes])
+    return Section(
+        "Against the prediction",
+        "The table has every number of each model with its meaning.",
+        [table, *notes],
+    )
 
 
 class SupportMetric(NamedTuple):

@@ -230,7 +230,7 @@ def frontier(result: PrivacyResult) -> Section | None:
         "attack_accuracy",
         _usefulness_column(rows),
     )
-    lead = f"What protects most at least cost, the fewest bits first. {result.what}"
+    lead = f"The table ranks the settings, the fewest bits first. {result.what}"
     return Section("Defences on one frontier", lead, [figure, table(ranked, *columns)])
 
 
@@ -307,8 +307,8 @@ def worst(result: PrivacyResult) -> Section | None:
     if not rows:
         return None
     lead = (
-        "A mean hides single tokens: a name may be told whole where the mean is low. Of the "
-        "positions looked at."
+        "A mean hides single tokens: a name may be told whole where the mean is low. The worst "
+        "position is the worst of those that were examined."
     )
     columns = ("tokens", "bits_upper", "worst_lower", "worst_upper")
     numbers = table(rows, *RELEASE_COLUMNS, *columns, title="Worst position", where="page")
@@ -362,5 +362,5 @@ def trials(result: PrivacyResult) -> Section | None:
         tables.append(table(rows, *columns, title=test.capitalize()))
     if not tables:
         return None
-    lead = "Attacks by name, margins and membership; each number with its interval."
+    lead = "The tables have attacks by name, margins and membership, each number with its interval."
     return Section("Tests", lead, tables)

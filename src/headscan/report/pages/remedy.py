@@ -83,7 +83,9 @@ def _retrieval(name: str, rows: list[Row]) -> Section:
     columns = ["recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine"]
     if rows[0].number("spearman") is not None:
         columns.append("spearman")
-    numbers = table(rows, "remedy", *columns, terms=TERMS, title=f"Who finds its partner: {name}")
+    numbers = table(
+        rows, "remedy", *columns, terms=TERMS, title=f"Queries that find their partner: {name}"
+    )
     figure = Figure(
         f"gain-{name}",
         partial(_gains, rows),
@@ -137,8 +139,8 @@ def shape(result: RemedyResult) -> Section | None:
         rows, "remedy", "hubness", "average_cosine", terms=TERMS, title="Shape after each remedy"
     )
     lead = (
-        "Of vectors that nothing was fitted on. Whether retrieval gains is not known without "
-        "partners."
+        "Nothing was fitted on these vectors. They have no partners, so it is not known whether "
+        "retrieval gains."
     )
     return Section("Shape", lead, [numbers])
 
@@ -150,7 +152,7 @@ def drifted(result: RemedyResult) -> Section | None:
         return None
     meaning = Term("what it is"), lambda row: row.sentence
     numbers = table(result.drift, "quantity", "value", meaning, title="Drift", terms=DRIFT_TERMS)
-    lead = "What changed between the two versions, on the rows held out."
+    lead = "The table shows what changed between the two versions, on the rows held out."
     return Section("Drift", lead, [numbers])
 
 

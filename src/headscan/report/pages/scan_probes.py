@@ -1,4 +1,4 @@
-"""What a scan's page shows beyond the core: further measures, and the probes, by group."""
+"""The sections of a scan's page beyond the core: further measures, and the probes, by group."""
 
 from __future__ import annotations
 

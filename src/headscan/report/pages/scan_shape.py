@@ -77,8 +77,8 @@ def over_length(result: ScanResult) -> Section | None:
         320,
     )
     lead = (
-        "A spectral number is one at a length: compare models, layers and checkpoints that read "
-        "as many tokens."
+        "A spectral number depends on the length of the text: compare models, layers and "
+        "checkpoints that read as many tokens."
     )
     return Section("Over the length of the text", lead, [figure], "length")
 

@@ -32,7 +32,7 @@ def stored(result: StatesResult) -> Section:
         f"model on this text. Each window has {result.context} tokens; token ids and documents "
         "are beside the vectors."
     )
-    lead = "A tensor [windows, tokens, width] a site and file."
+    lead = "A file has a tensor [windows, tokens, width] for a site."
     sites = table(result.sites, "site", "width", "dtype")
     return Section("What is stored", lead, [Prose(sentence), sites])
 

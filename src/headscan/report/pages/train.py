@@ -105,7 +105,9 @@ def geometry(result: TrainResult) -> Section | None:
         title="Geometry at the end",
     )
     parts: list[Part] = [cosine, rank, *_gradient(snapshots), at_the_end]
-    return Section("The shape, as training goes on", "Measured on held-out windows.", parts)
+    return Section(
+        "The shape, as training goes on", "The measures were taken on held-out windows.", parts
+    )
 
 
 def _over_steps(snapshots: Sequence[GeometrySnapshot], measure: str) -> go.Figure:

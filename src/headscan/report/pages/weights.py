@@ -44,8 +44,8 @@ def spectra(result: WeightsResult) -> Section:
         where="page",
     )
     lead = (
-        "Beside random matrices of the same shape and mean square. What a tail exponent says of a "
-        "model is not claimed."
+        "Each matrix stands beside a random one of the same shape and mean square. No claim is "
+        "made about what a tail exponent says of a model."
     )
     return Section("Spectra", lead, [_by_kind(result.matrices), matrices])
 
