@@ -379,7 +379,7 @@ class FindingLine:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The protocol of a result, and its data to take away: `document` is the text of result.json."""
+    """The protocol of a result, and its data to take away; `document` is its result.json."""
 
     command: str
     started: str
