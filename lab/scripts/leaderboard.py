@@ -37,7 +37,7 @@ def markdown(section: Section | None, *extra: str) -> list[str]:
 
 
 def _markdown_table(table: Table) -> list[str]:
-    columns = table.shown("page")
+    columns = table.headings("page")
     titles = " | ".join(column.term.title for column in columns)
     lines = [f"| {titles} |", "|" + "---|" * len(columns)]
     for line in table.lines:

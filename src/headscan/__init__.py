@@ -16,9 +16,9 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headscan.report.present import Report
+from headscan.report import present
 from headscan.run.errors import BadInput
-from headscan.run.result import present_with
+from headscan.run.result import Result
 
 if TYPE_CHECKING:
     from headscan import flow, ntp, states, training, weights
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from headscan.model.slicing import Slice
     from headscan.remedies.decone import decone
     from headscan.remedies.run import remedy
-    from headscan.run.result import Result
     from headscan.scanner import scan
     from headscan.training import recover, train
 
@@ -142,7 +141,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
     """
     from importlib.metadata import entry_points
 
-    from headscan.run.result import Result, read_document
+    from headscan.run.result import read_document
 
     document, arrays = read_document(folder)
     kind = document["kind"]
@@ -152,9 +151,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
         entry.load()
     if kind not in Result.kinds:
         raise BadInput(f"{folder} holds a result of an unknown kind: {kind!r}.")
-    made = Result.kinds[kind].of_document(document, arrays)
-    vars(made)["_folder"] = folder  # where its page is
-    return made
+    return Result.kinds[kind].of_document(document, arrays)
 
 
 def __getattr__(name: str) -> Any:
@@ -170,4 +167,4 @@ def __dir__() -> list[str]:
     return __all__
 
 
-present_with(Report())
+Result.presenter = present

@@ -11,7 +11,7 @@ import hostile
 import pytest
 import sample
 
-from headscan.report.present import Report
+from headscan.report import present
 
 pytestmark = pytest.mark.browser
 
@@ -31,7 +31,7 @@ INSIDE = """() => {
 
 def write(tmp_path, document, arrays, name="report.html"):
     path = tmp_path / name
-    path.write_text(Report().page(sample.shown(document, arrays)), encoding="utf-8")
+    path.write_text(present.page(sample.shown(document, arrays)), encoding="utf-8")
     return path
 
 

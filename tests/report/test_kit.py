@@ -8,6 +8,7 @@ import pytest
 import sample
 from rich.console import Console
 
+from headscan.report import present
 from headscan.report.kit import (
     Cell,
     Figure,
@@ -22,7 +23,6 @@ from headscan.report.kit import (
 )
 from headscan.report.kit.figures import heat
 from headscan.report.kit.register import PAGES, SECTIONS, assemble
-from headscan.report.present import Report
 from headscan.run import BadInput
 from headscan.scanner.result import ScanResult
 
@@ -66,17 +66,17 @@ def test_sections_come_by_their_order_and_a_plug_ins_between(demo):
     def brought(result):
         return Section("Brought by a plug-in", "", [Prose("Hello.")])
 
-    assert [section.title for section in assemble(demo).sections] == [
+    assert [one.title for one in assemble(demo).sections] == [
         "First",
         "Brought by a plug-in",
         "Second",
     ]
-    assert "Brought by a plug-in" in Report().page(demo)
+    assert "Brought by a plug-in" in present.page(demo)
 
 
 def test_every_page_has_glossary_protocol_and_data(demo):
-    html = Report().page(demo)
-    for text in (
+    html = present.page(demo)
+    for wanted in (
         "How alike.",
         "x·y",
         "headscan demo",
@@ -84,19 +84,19 @@ def test_every_page_has_glossary_protocol_and_data(demo):
         'data-take="result.json"',
         "Fig. 1.",
     ):
-        assert text in html
+        assert wanted in html
     assert len(html) < 2_000_000
 
 
 def test_a_plot_that_is_not_there_is_refused_with_the_names_there_are(demo):
-    assert Report().plot(demo).data[0].y == (3.0, 1.0)
-    assert Report().plot(demo, "loss", scale=2.0).data[0].y == (6.0, 1.0)
+    assert present.plot(demo).data[0].y == (3.0, 1.0)
+    assert present.plot(demo, "loss", scale=2.0).data[0].y == (6.0, 1.0)
     with pytest.raises(BadInput, match=r"no figure 'nonsense'; there are: loss"):
-        Report().plot(demo, "nonsense")
+        present.plot(demo, "nonsense")
     with pytest.raises(BadInput, match=r"no option 'colour'; it has: scale"):
-        Report().plot(demo, "loss", colour="red")
+        present.plot(demo, "loss", colour="red")
     with pytest.raises(BadInput, match="no page 'unheard'"):
-        Report().page(sample.shown(DOCUMENT, kind="unheard"))
+        present.page(sample.shown(DOCUMENT, kind="unheard"))
 
 
 def test_a_section_that_fails_is_told_and_the_others_stand(demo, caplog):
@@ -105,7 +105,7 @@ def test_a_section_that_fails_is_told_and_the_others_stand(demo, caplog):
         return {}["x"]
 
     with caplog.at_level(logging.CRITICAL):
-        html = Report().page(demo)
+        html = present.page(demo)
     assert "This part cannot be shown (KeyError:" in html
     assert "How alike." in html
 
@@ -119,7 +119,7 @@ def test_the_terminal_shows_it_in_any_encoding(demo, encoding):
         )
 
     written = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    Console(file=written, width=80).print(Report().table(demo))
+    Console(file=written, width=80).print(present.table(demo))
     written.flush()
     text = written.buffer.getvalue().decode(encoding)
     assert "a.b" in text or "a…b" in text
@@ -131,7 +131,7 @@ def test_a_notebook_gets_findings_and_a_small_table(demo):
     document = DOCUMENT | {
         "findings": [{"code": "CONE", "level": "warning", "sentence": "<script>narrow</script>"}]
     }
-    html = Report().snippet(sample.shown(document, kind="demo"))
+    html = present.snippet(sample.shown(document, kind="demo"))
     tags = []
 
     class Tags(HTMLParser):
@@ -156,14 +156,14 @@ def test_an_edited_result_still_has_a_page(caplog):
     document, arrays = sample.scan(("m", "n"), blocks=2, width=8, tokens=30)
     for key in ("nulls", "measures", "findings", "pictures", "protocol", "models"):
         with caplog.at_level(logging.CRITICAL):
-            html = Report().page(
+            html = present.page(
                 sample.shown({k: v for k, v in document.items() if k != key}, arrays)
             )
         assert "cannot be shown" not in html, key
     sites = [{k: v for k, v in entry.items() if k != "isoscore"} for entry in document["sites"]]
     sites[0] = {"model": "m", "site": "embedding"}
-    assert "cannot be shown" not in Report().page(sample.shown(document | {"sites": sites}, arrays))
+    assert "cannot be shown" not in present.page(sample.shown(document | {"sites": sites}, arrays))
     with pytest.raises(BadInput, match="no scan"):
-        Report().page(sample.shown(document | {"sites": []}, arrays))
+        present.page(sample.shown(document | {"sites": []}, arrays))
     with pytest.raises(BadInput, match="sites"):
         ScanResult.of_document(sample.shown(document).document | {"sites": 3})

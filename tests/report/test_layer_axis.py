@@ -5,7 +5,7 @@ its decoder.
 import sample
 
 from headscan.report.pages.scan_layers import Axis, Place, by_layer, last_block, of_model
-from headscan.report.pages.scan_shape import _pairs
+from headscan.report.pages.scan_probes import pair_lines
 from headscan.run import Row
 
 
@@ -16,7 +16,7 @@ def joined(*depths: int) -> dict:
     ]
     first = documents[0]
     return first | {
-        key: [entry for document in documents for entry in document[key]]
+        key: [entry for one in documents for entry in one[key]]
         for key in ("models", "sites", "nulls")
     }
 
@@ -46,16 +46,16 @@ def test_unequal_depths_share_the_ends_and_no_block_is_called_a_norm():
     assert named == {0: "emb", 0.25: "¼", 0.5: "½", 0.75: "¾", 1: "last", 1.08: "norm"}
     assert figure.layout.xaxis.title.text == "share of the blocks"
     axis = axis_of(document)
-    positions = [axis.place(Row(entry)) for entry in document["sites"]]
-    labels = {position.x: position.label for position in positions}
+    places = [axis.place(Row(entry)) for entry in document["sites"]]
+    labels = {place.x: place.label for place in places}
     assert [x for x, label in labels.items() if label == "norm"] == [1.08]
     block = next(
         entry
         for entry in document["sites"]
         if entry["model"] == "m6" and entry["site"] == "block.4"
     )
-    position = axis.place(Row(block))
-    assert (position.label, position.x) == ("4", 5 / 6)
+    place = axis.place(Row(block))
+    assert (place.label, place.x) == ("4", 5 / 6)
 
 
 def test_an_encoder_that_is_deeper_than_its_decoder_ends_where_it_ends():
@@ -104,29 +104,22 @@ def test_places_in_a_stack():
         "decoder.block.1",
         "encoder.final_norm",
     )
-    positions = [axis.place(Row(site=name, depth=9, model="m")) for name in names]
-    assert [position.x for position in positions] == [0, 0.5, 3, 4, 2, 3]
-    assert [position.stack for position in positions][-2:] == ["decoder", "encoder"]
-    assert [position.label for position in positions] == [
-        "emb",
-        "0.attention",
-        "norm",
-        "head",
-        "1",
-        "norm",
-    ]
+    found = [axis.place(Row(site=name, depth=9, model="m")) for name in names]
+    assert [place.x for place in found] == [0, 0.5, 3, 4, 2, 3]
+    assert [place.stack for place in found][-2:] == ["decoder", "encoder"]
+    assert [place.label for place in found] == ["emb", "0.attention", "norm", "head", "1", "norm"]
 
 
 def test_entries_come_in_the_order_of_depth():
-    rows = [Row(model="a", site="block.10", depth=11), Row(model="a", site="block.9", depth=10)]
-    assert [entry["site"] for entry in of_model(rows, "a")] == ["block.9", "block.10"]
-    assert last_block(rows)["site"] == "block.10"
-    assert last_block([*rows, Row(site="block.10.mlp", depth=12)])["site"] == "block.10"
+    found = [Row(model="a", site="block.10", depth=11), Row(model="a", site="block.9", depth=10)]
+    assert [entry["site"] for entry in of_model(found, "a")] == ["block.9", "block.10"]
+    assert last_block(found)["site"] == "block.10"
+    assert last_block([*found, Row(site="block.10.mlp", depth=12)])["site"] == "block.10"
     assert last_block([Row(site="pooler", depth=1)])["site"] == "pooler"
     assert last_block([]) is None
-    nulls = [rows[0] | {"null": "gaussian"}]
-    assert len(of_model(rows + nulls, "a")) == 2
-    assert of_model(rows + nulls, "a", "gaussian") == nulls
+    nulls = [found[0] | {"null": "gaussian"}]
+    assert len(of_model(found + nulls, "a")) == 2
+    assert of_model(found + nulls, "a", "gaussian") == nulls
 
 
 def test_pairs_of_unequal_depths_stand_in_order_on_the_same_axis():
@@ -135,7 +128,7 @@ def test_pairs_of_unequal_depths_stand_in_order_on_the_same_axis():
         Row({"model": row["model"], "site": row["site"], "set": "singular", "r": 0.5})
         for row in reversed(result.sites)
     ]
-    figure = _pairs(result, rows, "r")
-    for trace, depth in zip(sorted(figure.data, key=lambda line: line.name), (4, 6), strict=True):
+    figure = pair_lines(result, rows, "r")
+    for trace, depth in zip(sorted(figure.data, key=lambda one: one.name), (4, 6), strict=True):
         assert list(trace.x) == [0, *[(k + 1) / depth for k in range(depth)], 1.08]
     assert list(ticks(figure).values()) == ["emb", "¼", "½", "¾", "norm"]

@@ -19,8 +19,10 @@ def saved():
 
 
 @pytest.mark.browser
-def test_all_figures_are_drawn(chromium_without_webgl, saved, visit):
-    with visit(chromium_without_webgl, saved.page) as opened:
+def test_all_figures_are_drawn(chromium_without_webgl, saved, visit, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(saved.page(), encoding="utf-8")
+    with visit(chromium_without_webgl, path) as opened:
         # also what was never in view
         assert opened.page.locator("[data-figure]:not(:has(.main-svg))").count() == 0
         assert opened.page.locator("[data-figure]").count() >= 5

@@ -8,8 +8,17 @@ import pytest
 
 import headscan
 from headscan.diagnosis import publish
-from headscan.report.kit.parts import Cell, Figure, Head, Line, Page, Section, Shown, Table
-from headscan.report.kit.terminal import latex, write_figures
+from headscan.report.kit.paper import latex, write_figures
+from headscan.report.kit.parts import (
+    Cell,
+    Figure,
+    Head,
+    Line,
+    Page,
+    Provenance,
+    Section,
+    Table,
+)
 from headscan.run import BadInput
 from headscan.run.vocabulary import Term
 
@@ -21,7 +30,7 @@ def page(*figures):
         [Section("s", parts=list(figures))],
         [],
         [],
-        Shown("", "", [], ""),
+        Provenance("", "", [], ""),
         "0",
     )
 
@@ -50,7 +59,7 @@ def test_a_missing_extra_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         "sys.argv", ["headscan", "figures", str(tmp_path / "out"), str(tmp_path / "figures")]
     )
-    monkeypatch.setattr("headscan.report.kit.terminal.find_spec", lambda name: None)
+    monkeypatch.setattr("headscan.report.kit.paper.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
         main()
     assert (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sample
 
-from headscan.report.pages import scan as pictures
+from headscan.report.pages import scan_clouds as pictures
 
 
 def unpack(text: str, scale: float) -> np.ndarray:

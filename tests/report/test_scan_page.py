@@ -8,8 +8,8 @@ import hostile
 import pytest
 import sample
 
+from headscan.report import present
 from headscan.report.kit.register import assemble
-from headscan.report.present import Report
 from headscan.run import BadInput
 
 
@@ -41,7 +41,7 @@ def two():
 
 
 def scan_page(document, arrays) -> str:
-    return Report().page(sample.shown(document, arrays))
+    return present.page(sample.shown(document, arrays))
 
 
 def unpacked(html: str, name: str) -> str:

@@ -4,12 +4,12 @@ import sample
 from rich.console import Console
 
 import headscan
-from headscan.report.present import Report
+from headscan.report import present
 
 
 def printed(document: dict, width: int = 80) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
-    console.print(Report().table(sample.shown(document)))
+    console.print(present.table(sample.shown(document)))
     return console.export_text()
 
 

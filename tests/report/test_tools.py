@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sample
 
-from headscan.report.present import Report
+from headscan.report import present
 
 pytestmark = pytest.mark.browser
 
@@ -27,7 +27,7 @@ SHOWN = (
 def material(tmp_path_factory):
     document, arrays = sample.scan(("tiny-gpt", "minilm"), blocks=11, width=32, tokens=120)
     path = tmp_path_factory.mktemp("tools") / "report.html"
-    path.write_text(Report().page(sample.shown(document, arrays)), encoding="utf-8")
+    path.write_text(present.page(sample.shown(document, arrays)), encoding="utf-8")
     return document, arrays, path
 
 

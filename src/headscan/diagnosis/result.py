@@ -11,7 +11,16 @@ from typing import Annotated, ClassVar, Literal
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import CONDITIONS, Question, Seen, alarming
-from headscan.run import BadInput, DataFrame, Finding, Interval, Result, Term, dataframe
+from headscan.run import (
+    BadInput,
+    DataFrame,
+    Finding,
+    FindingDetails,
+    Interval,
+    Result,
+    Term,
+    dataframe,
+)
 from headscan.scanner.findings import FEW
 
 
@@ -60,6 +69,13 @@ class Observation(Finding):
             unit="%",
         ),
     ] = None
+
+    @property
+    def details(self) -> FindingDetails:
+        """Return title, advice and unit, as pages show them."""
+        return FindingDetails(
+            title=self.title, advice=self.advice, unit=self.unit, known=self.known
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

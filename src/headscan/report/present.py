@@ -1,13 +1,14 @@
-"""What the façade installs so that results show themselves: `result.page()`, `.plot()`, `.table()`,
-and in a notebook.
+"""The functions that show a result of any kind, by the page and sections registered for it.
 
-Light to import: the kit and what it draws with are imported when the first result is shown.
+`headscan.run.result.Result` calls them as its `presenter`: `result.page()`, `.plot()`, `.table()`,
+and in a notebook. This module is light to import: the kit and what it draws with are imported when
+the first result is shown.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,74 +22,83 @@ if TYPE_CHECKING:
     from headscan.run.result import Result
 
 
-def _page(result: Result) -> Page:
+def page(result: Result) -> str:
+    """Return the result as one self-contained HTML page of about 2 MB."""
+    from headscan.report.kit.html import html
+
+    return html(_assembled(result))
+
+
+def table(result: Result, *, whole: bool = False) -> RenderableType:
+    """Return the result for the terminal, with characters that the terminal can show.
+
+    `whole` adds all the page's tables.
+    """
+    from headscan.report.kit.terminal import terminal
+
+    return terminal(_assembled(result), whole=whole)
+
+
+def figures(result: Result, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write the page's figures in these formats into a folder and return the paths."""
+    from headscan.report.kit.paper import write_figures
+
+    return write_figures(_assembled(result), folder, formats)
+
+
+def latex(result: Result) -> str:
+    """Return the page's tables for a paper; BadInput where it has none."""
+    from headscan.report.kit.paper import latex as latex_table
+    from headscan.report.kit.parts import Table
+
+    parts = _assembled(result).parts()
+    tables = [part for part in parts if isinstance(part, Table) and part.where != "terminal"]
+    if not tables:
+        raise BadInput(f"A result of the verb '{result.kind}' has no table.")
+    return "\n\n".join(map(latex_table, tables))
+
+
+def snippet(result: Result) -> str:
+    """Return the result for a notebook, as HTML without scripts: findings and a small table."""
+    from headscan.report.kit.notebook import notebook
+
+    return notebook(_assembled(result))
+
+
+def plot(result: Result, name: str | None = None, **options: Any) -> go.Figure:
+    """Return the figure of this name, or the page's first.
+
+    Raises BadInput, with the names or options that there are, for an unknown one.
+    """
+    draw_by_name = _drawings(_assembled(result))
+    if not draw_by_name:
+        raise BadInput(f"A result of the verb '{result.kind}' has no figure.")
+    if name is None:
+        name = next(iter(draw_by_name))
+    if name not in draw_by_name:
+        raise BadInput(f"There is no figure {name!r}; there are: {', '.join(draw_by_name)}.")
+    draw = draw_by_name[name]
+    known_options = list(inspect.signature(draw).parameters) if callable(draw) else []
+    for option in options:
+        if option not in known_options:
+            listed = ", ".join(known_options) or "none"
+            raise BadInput(f"The figure {name!r} has no option {option!r}; it has: {listed}.")
+    return draw(**options) if callable(draw) else draw
+
+
+def _drawings(page: Page) -> dict[str, go.Figure | Callable[..., go.Figure]]:
+    """Map each name of a figure to the figure, or to the function that draws it."""
+    from headscan.report.kit.parts import figures_of
+
+    drawings: dict[str, go.Figure | Callable[..., go.Figure]] = dict(page.head.plots)
+    for part in page.parts():
+        for figure in figures_of(part):
+            drawings[figure.name] = figure.draw
+    return drawings
+
+
+def _assembled(result: Result) -> Page:
+    """Return the page of a result, as a value."""
     from headscan.report.kit.register import assemble
 
     return assemble(result)
-
-
-class Report:
-    """Shows any result by the page and the sections that are registered for its kind (a
-    `headscan.run.result.Presenter`).
-    """
-
-    def page(self, result: Result) -> str:
-        """The result as one self-contained HTML page of about 2 MB."""
-        from headscan.report.kit.html import html
-
-        return html(_page(result))
-
-    def table(self, result: Result, *, whole: bool = False) -> RenderableType:
-        """The result for the terminal, with characters that the terminal can show; `whole` with all
-        the page's tables.
-        """
-        from headscan.report.kit.terminal import terminal
-
-        return terminal(_page(result), whole=whole)
-
-    def figures(self, result: Result, folder: Path, formats: Sequence[str]) -> list[Path]:
-        """The page's figures as files of these formats in a folder."""
-        from headscan.report.kit.terminal import write_figures
-
-        return write_figures(_page(result), folder, formats)
-
-    def latex(self, result: Result) -> str:
-        """The page's tables for a paper; BadInput where it has none."""
-        from headscan.report.kit.parts import Table
-        from headscan.report.kit.terminal import latex
-
-        tables = [
-            part
-            for part in _page(result).parts()
-            if isinstance(part, Table) and part.where != "terminal"
-        ]
-        if not tables:
-            raise BadInput(f"A result of the verb '{result.kind}' has no table.")
-        return "\n\n".join(map(latex, tables))
-
-    def snippet(self, result: Result) -> str:
-        """The result for a notebook, as HTML without scripts: findings and a small table."""
-        from headscan.report.kit.html import notebook
-
-        return notebook(_page(result))
-
-    def plot(self, result: Result, what: str | None = None, **options: Any) -> go.Figure:
-        """The figure of this name, or the page's first; BadInput with the names that there are."""
-        from headscan.report.kit.parts import figures_of
-
-        page = _page(result)
-        figures = {figure.name: figure.draw for part in page.parts() for figure in figures_of(part)}
-        if not (figures := dict(page.head.plots) | figures):
-            raise BadInput(f"A result of the verb '{result.kind}' has no figure.")
-        name = next(iter(figures)) if what is None else what
-        if name not in figures:
-            raise BadInput(f"There is no figure {name!r}; there are: {', '.join(figures)}.")
-        draw = figures[name]
-        known = list(inspect.signature(draw).parameters) if callable(draw) else []
-        for option in options:
-            if option not in known:
-                raise BadInput(
-                    f"The figure {name!r} has no option {option!r}; it has: "
-                    f"{', '.join(known) or 'none'}."
-                )
-        return draw(**options) if callable(draw) else draw

@@ -20,10 +20,11 @@ from headscan.run.errors import BadInput, disk_is_full, exhausted, halving
 from headscan.run.files import FolderLock, check_writable, uninterrupted, write_atomic
 from headscan.run.parts import Part, Parts
 from headscan.run.registry import Named, Registry
-from headscan.run.result import DataFrame, Presenter, Result, dataframe, present_with, read_document
+from headscan.run.result import DataFrame, Presenter, Result, dataframe, read_document
 from headscan.run.rows import (
     Cell,
     Finding,
+    FindingDetails,
     Interval,
     Json,
     ModelRecord,
@@ -62,6 +63,7 @@ __all__ = [
     "CommandLine",
     "DataFrame",
     "Finding",
+    "FindingDetails",
     "FolderLock",
     "Given",
     "Ignore",
@@ -99,7 +101,6 @@ __all__ = [
     "no_progress",
     "options_of",
     "plain",
-    "present_with",
     "read_document",
     "terms_of",
     "uninterrupted",

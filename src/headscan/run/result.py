@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,43 +43,29 @@ def dataframe(rows: Any, columns: Sequence[str] | None = None) -> DataFrame:
 
 
 class Presenter(Interface):
-    """What shows results (each a `Result`, which stands on this); the façade installs one with
-    `present_with`.
+    """The functions that show a result: the module `headscan.report.present`.
+
+    A result may not import the package that draws it, which builds upon this one; `headscan` sets
+    `Result.presenter`.
     """
 
     def page(self, result: Any) -> str:
-        """The result as one self-contained HTML page."""
+        """Return the result as one self-contained HTML page."""
 
-    def plot(self, result: Any, what: str | None, **options: Any) -> go.Figure:
-        """A picture of the result: the one of this name, or its first."""
+    def plot(self, result: Any, name: str | None, **options: Any) -> go.Figure:
+        """Return the figure of this name, or the first."""
 
     def table(self, result: Any, *, whole: bool = False) -> RenderableType:
-        """The result for the terminal; `whole` with all the page's tables."""
+        """Return the result for the terminal; `whole` adds all the page's tables."""
 
     def figures(self, result: Any, folder: Path, formats: Sequence[str]) -> list[Path]:
-        """The page's figures as files of these formats in a folder."""
+        """Write the page's figures in these formats into a folder and return the paths."""
 
     def latex(self, result: Any) -> str:
-        """The page's tables for a paper."""
+        """Return the page's tables for a paper."""
 
     def snippet(self, result: Any) -> str:
-        """The result for a notebook: findings, one picture, a small table, as HTML."""
-
-
-_installed: Presenter | None = None
-
-
-def present_with(one: Presenter) -> None:
-    """Say who shows results."""
-    global _installed
-    _installed = one
-
-
-def presenter() -> Presenter:
-    """Who shows results."""
-    if _installed is None:
-        raise RuntimeError("nothing that shows results was installed: import headscan")
-    return _installed
+        """Return the result for a notebook, as HTML: findings, one picture, a small table."""
 
 
 class _NotJson:
@@ -107,6 +92,7 @@ class Result:
 
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type[Result]]] = {}
+    presenter: ClassVar[Presenter]
     protocol: Protocol
     models: list[ModelRecord] = field(default_factory=list)
     findings: Sequence[Finding] = field(default_factory=list)
@@ -133,23 +119,22 @@ class Result:
 
     def plot(self, what: str | None = None, **options: Any) -> go.Figure:
         """The result as a plotly figure; `what` names one where there are several."""
-        return presenter().plot(self, what, **options)
+        return self.presenter.plot(self, what, **options)
 
     @property
     def without_alarm(self) -> str:
         """What a list of results says of this one where it has no alarm."""
         return "no alarm"
 
-    @property
-    def page(self) -> PagePath:
-        """The path of the page, one self-contained HTML file; called, `page()`, the HTML itself."""
-        return PagePath(self)
+    def page(self) -> str:
+        """Return the result as one self-contained HTML page; `save` writes it as report.html."""
+        return self.presenter.page(self)
 
     def table(self, *, whole: bool = False) -> RenderableType:
         """The result as a `rich` table for the terminal; `whole` with all the page's tables and
         findings.
         """
-        return presenter().table(self, whole=whole)
+        return self.presenter.table(self, whole=whole)
 
     def save_figures(
         self, folder: str | os.PathLike[str], formats: Sequence[str] = ("svg", "pdf")
@@ -158,16 +143,16 @@ class Result:
         paths. Raises BadInput where the folder cannot be written, kaleido (`headscan[figures]`) or
         a Chrome is missing, or there is no figure.
         """
-        return presenter().figures(self, check_writable(folder), formats)
+        return self.presenter.figures(self, check_writable(folder), formats)
 
     def to_latex(self) -> str:
         """The page's tables as LaTeX (booktabs), intervals behind their numbers; tables are parted
         by empty lines.
         """
-        return presenter().latex(self)
+        return self.presenter.latex(self)
 
     def _repr_html_(self) -> str:
-        return presenter().snippet(self)
+        return self.presenter.snippet(self)
 
     def __repr__(self) -> str:
         said = [
@@ -175,7 +160,7 @@ class Result:
         ]
         names = ", ".join(model.name for model in self.models)
         head = f"{type(self).__name__}({names})" if names else f"{type(self).__name__}()"
-        return "\n".join([head, *said, "  .frame() .plot() .page .save(folder)"])
+        return "\n".join([head, *said, "  .frame() .plot() .page() .save(folder)"])
 
     def json(self) -> str:
         """`document` as JSON text."""
@@ -200,7 +185,6 @@ class Result:
             arrays.unlink(missing_ok=True)
         write_atomic(path / "report.html", page)
         write_atomic(path / "result.json", self.json())
-        vars(self)["_folder"] = path
         return path
 
     @classmethod
@@ -254,43 +238,7 @@ class Result:
             raise BadInput(
                 f"{folder} holds a result of the verb '{document['kind']}', not '{cls.kind}'."
             )
-        made = cls.of_document(document, arrays)
-        vars(made)["_folder"] = Path(folder)
-        return made
-
-
-class PagePath(os.PathLike[str]):
-    """Where a result's page is: in the folder that it was saved in or loaded from, else, once asked
-    for, in a temporary one.
-
-    It has what a `pathlib.Path` has (`open(result.page)`, `result.page.as_uri()`); called, it gives
-    the HTML.
-    """
-
-    def __init__(self, result: Result) -> None:
-        self._result = result
-
-    def __call__(self) -> str:
-        return presenter().page(self._result)
-
-    def __fspath__(self) -> str:
-        own = vars(self._result)
-        if not (path := Path(own.get("_folder", os.devnull)).resolve() / "report.html").is_file():
-            own["_folder"] = Path(tempfile.mkdtemp(prefix="headscan-"))
-            path = own["_folder"] / "report.html"
-            write_atomic(path, self())
-        return str(path)
-
-    def __str__(self) -> str:
-        return self.__fspath__()
-
-    def __repr__(self) -> str:
-        return f"PagePath({self.__fspath__()!r})"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(Path(self), name)
+        return cls.of_document(document, arrays)
 
 
 def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:

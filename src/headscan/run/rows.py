@@ -233,6 +233,20 @@ class ModelRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FindingDetails:
+    """What a condition of a checkup adds to the sentence of a finding; empty for other findings.
+
+    `known`: many healthy models have it, so it is a notice and no alarm; None where findings are
+    not divided so.
+    """
+
+    title: str = ""
+    advice: str = ""
+    unit: str = ""
+    known: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the
     number itself.
@@ -257,6 +271,11 @@ class Finding:
     def __post_init__(self) -> None:
         if kind := NAMED.get(self.code):
             vars(self).update(code=kind.code, name=kind.name)
+
+    @property
+    def details(self) -> FindingDetails:
+        """Return title, advice and unit, as pages show them."""
+        return FindingDetails()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ class TrainResult(Result):
         return (
             f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: "
             f"{self.steps:,} steps, {self.tokens:,} tokens{loss})\n"
-            "  .frame() .plot() .page .save(folder)"
+            "  .frame() .plot() .page() .save(folder)"
         )
 
 
@@ -77,5 +77,5 @@ class RecoverResult(Result):
         nats = self.after.nats_per_token
         return (
             f"RecoverResult({self.recovery}: {nats:.3f} held-out nats a token)\n"
-            "  .frame() .plot() .page .save(folder)"
+            "  .frame() .plot() .page() .save(folder)"
         )

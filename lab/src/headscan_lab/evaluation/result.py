@@ -37,6 +37,6 @@ class EvaluationResult(Result):
     def __repr__(self) -> str:
         tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
         return (
-            f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page "
+            f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page() "
             ".save(folder)"
         )

@@ -97,7 +97,7 @@ def head(result: ReproduceResult) -> Head:
         sentence = f"{sentence} {summary(result.statements)}"
     used = _verdicts_in(result)
     words = [Term(name, meaning) for name, meaning in MEANINGS.items() if name in used]
-    return Head(["The ledger"], sentence, words=words)
+    return Head(["The ledger"], sentence, glossary=words)
 
 
 def _verdicts_in(result: ReproduceResult) -> set[str]:

@@ -117,5 +117,5 @@ class TournamentResult(Result):
     def __repr__(self) -> str:
         return (
             f"TournamentResult({len(self.arms)} arms, {self.seeds} seeds, {len(self.races)} runs)\n"
-            "  .frame() .plot() .page .save(folder)"
+            "  .frame() .plot() .page() .save(folder)"
         )

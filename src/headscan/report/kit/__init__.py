@@ -1,10 +1,10 @@
-"""The parts every page is made of, and the four ways to show them: HTML, terminal, notebook, one
-figure.
+"""The parts that every page is made of, and the ways to show them: HTML, terminal, notebook, paper.
 
 A page is a value (`Page` of `Section`s of `Figure`s, `Table`s, ...; see `parts`), made from a
-result by one function a kind (`page`) and one a section (`section`); a plug-in adds a section to
-any page by the same decorator. Tables take titles and explanations from the `Term`s of the fields
-they show (`table`). The kit itself adds findings, protocol, glossary and the data to take away.
+result by one function for its kind (`page`) and one for each section (`section`); a plug-in adds a
+section to any page by the same decorator. Tables take titles and explanations from the `Term`s of
+the fields they show (`table`). The kit itself adds findings, protocol, glossary and data
+(`provenance`).
 """
 
 from headscan.report.kit import palette

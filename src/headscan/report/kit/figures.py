@@ -1,11 +1,11 @@
-"""Plotly figures in the look that all pages share, in the light palette; a page swaps the colours
-for the dark one.
+"""Plotly figures in the look that all pages share.
+
+They are made in the light palette; a page swaps the colours for the dark one.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import plotly.graph_objects as go
@@ -14,18 +14,24 @@ from headscan.report.kit import palette
 from headscan.report.kit.words import literal, value_of
 
 SANS = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
-POINTS = 160  # of a line: more than a screen can show
+MOST_POINTS = 160  # of a line: more than a screen can show
+ZERO_WIDTH_SPACE = "\u200b"
+
+PlainSeries = tuple[Sequence[Any], Sequence[Any]]
+SeriesWithIntervals = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
 
 
 def empty(x: str = "", y: str = "") -> go.Figure:
-    """A figure with titles of its axes and nothing on it yet, in the look of all: hairlines, no
-    box, a legend above.
+    """Return a figure with titles of its axes and nothing on it yet.
+
+    The look is that of all figures: hairlines, no box, a legend above.
     """
+    # The layout is passed as plain data: building a layout and changing it afterwards takes plotly
+    # three times as long.
     muted = palette.ROLES["muted"][0]
-    hairline = palette.ROLES["hairline"][0]
     axis = {
         "color": muted,
-        "gridcolor": hairline,
+        "gridcolor": palette.ROLES["hairline"][0],
         "linecolor": muted,
         "zeroline": False,
         "ticks": "outside",
@@ -36,43 +42,41 @@ def empty(x: str = "", y: str = "") -> go.Figure:
         "spikethickness": 1,
         "spikecolor": muted,
     }
-    across, up = ({"standoff": 8, "font": {"size": 12}, "text": words} for words in (x, y))
-    # Said at once, as plain data: to build a layout and to change it afterwards takes plotly three
-    # times as long.
-    return go.Figure(
-        layout={
-            "template": go.layout.Template(),
-            "font": {"family": SANS, "size": 12, "color": palette.ROLES["ink"][0]},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "margin": {"l": 52, "r": 12, "t": 8, "b": 44},
-            "xaxis": axis | {"showgrid": False, "title": across},
-            "yaxis": axis | {"showline": False, "ticks": "", "title": up},
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "font": {"size": 12},
-            },
-            "hovermode": "closest",
-            "dragmode": False,
-            "hoverlabel": {
-                "bgcolor": palette.ROLES["paper"][0],
-                "bordercolor": muted,
-                "font": {"family": SANS, "size": 12, "color": palette.ROLES["ink"][0]},
-                "namelength": -1,
-            },
-        }
-    )
+    font = {"family": SANS, "size": 12, "color": palette.ROLES["ink"][0]}
+    layout = {
+        "template": go.layout.Template(),
+        "font": font,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 52, "r": 12, "t": 8, "b": 44},
+        "xaxis": axis | {"showgrid": False, "title": _axis_title(x)},
+        "yaxis": axis | {"showline": False, "ticks": "", "title": _axis_title(y)},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+        },
+        "hovermode": "closest",
+        "dragmode": False,
+        "hoverlabel": {
+            "bgcolor": palette.ROLES["paper"][0],
+            "bordercolor": muted,
+            "font": font,
+            "namelength": -1,
+        },
+    }
+    return go.Figure(layout=layout)
+
+
+def _axis_title(text: str) -> dict[str, object]:
+    return {"standoff": 8, "font": {"size": 12}, "text": text}
 
 
 def lines(
-    series: Mapping[
-        str,
-        tuple[Sequence[Any], Sequence[Any]] | tuple[Sequence[Any], Sequence[Any], Sequence[Any]],
-    ],
+    series: Mapping[str, PlainSeries | SeriesWithIntervals],
     x: str = "",
     y: str = "",
     *,
@@ -81,45 +85,53 @@ def lines(
     zero: bool = False,
     log: str = "",
 ) -> go.Figure:
-    """One line a series, told apart by colour and dash: name -> (its x, its y[, its intervals]).
+    """Return one line a series, told apart by colour and dash.
 
-    Texts on the x axis are categories, values that are not finite leave gaps, intervals are error
-    bars. `by_depth` colours from light to dark; `zero` begins the y axis at 0; `log` names the
-    logarithmic axes.
+    `series` maps a name to its x, its y and, optionally, its intervals. Texts on the x axis are
+    categories, values that are not finite leave gaps, intervals are error bars. `by_depth` colours
+    from light to dark; `zero` begins the y axis at 0; `log` names the logarithmic axes.
 
     >>> lines({"loss": ([1, 2], [3.0, float("nan")])}).data[0].y
     (3.0, None)
     """
     figure = empty(x, y)
-    depths = palette.depth_colours(len(series))
-    for index, (name, (across, up, *intervals)) in enumerate(series.items()):
-        values = [value_of(value) for value in up]
+    depth_colours = palette.depth_colours(len(series))
+    has_categories = False
+    for index, (name, (x_values, y_values, *intervals)) in enumerate(series.items()):
+        heights = [value_of(value) for value in y_values]
         figure.add_scatter(
-            x=[literal(value) if isinstance(value, str) else value for value in across],
-            y=values,
+            x=[literal(value) if isinstance(value, str) else value for value in x_values],
+            y=heights,
             name=literal(name),
             mode="lines+markers" if markers else "lines",
-            line={"color": depths[index][0]} if by_depth else palette.model_line(index),
-            error_y=reach(values, intervals[0]) if intervals else None,
+            line={"color": depth_colours[index][0]} if by_depth else palette.model_line(index),
+            error_y=error_bars(heights, intervals[0]) if intervals else None,
         )
-    if any(isinstance(value, str) for across, *_ in series.values() for value in across):
+        has_categories |= any(isinstance(value, str) for value in x_values)
+    if has_categories:
         figure.update_xaxes(type="category")
     if zero:
         figure.update_yaxes(rangemode="tozero")
-    for name in log:
-        figure.update_layout({f"{name}axis": {"type": "log", "dtick": 1}})
+    for axis in log:
+        figure.update_layout({f"{axis}axis": {"type": "log", "dtick": 1}})
     return figure.update_layout(showlegend=len(series) > 1, hovermode="x unified")
 
 
-def reach(values: Sequence[float | None], intervals: Sequence[Any]) -> go.scatter.ErrorY | None:
-    """Error bars from values to the ends of their intervals; None where none has one."""
-    ends = [
-        (b[1] - v, v - b[0]) if b and v is not None else (0, 0)
-        for v, b in zip(values, intervals, strict=True)
-    ]
-    if not any(any(pair) for pair in ends):
+def error_bars(
+    values: Sequence[float | None], intervals: Sequence[Any]
+) -> go.scatter.ErrorY | None:
+    """Return error bars from values to the ends of their intervals; None where no value has one."""
+    above = []
+    below = []
+    for value, interval in zip(values, intervals, strict=True):
+        if interval and value is not None:
+            above.append(interval[1] - value)
+            below.append(value - interval[0])
+        else:
+            above.append(0)
+            below.append(0)
+    if not any(above) and not any(below):
         return None
-    above, below = zip(*ends, strict=True)
     return go.scatter.ErrorY(
         type="data", symmetric=False, array=above, arrayminus=below, thickness=1, width=2
     )
@@ -135,27 +147,34 @@ def heat(
     high: float | None = None,
     scale: Sequence[str] = tuple(palette.FREQUENCY[0]),
 ) -> go.Figure:
-    """A map of values [rows, columns], the first row on top; names are literal, and equal ones stay
-    apart.
+    """Return a map of values [rows, columns], the first row on top.
+
+    Names are literal, and equal names stay apart.
     """
     figure = empty()
+    steps = len(scale) - 1
     figure.add_heatmap(
         z=[[value_of(value) for value in row] for row in values],
-        x=_apart(columns),
-        y=_apart(rows),
+        x=_kept_apart(columns),
+        y=_kept_apart(rows),
         zmin=low,
         zmax=high,
-        colorscale=[[k / (len(scale) - 1), colour] for k, colour in enumerate(scale)],
+        colorscale=[[step / steps, colour] for step, colour in enumerate(scale)],
         colorbar={"thickness": 10, "outlinewidth": 0},
         hovertemplate=hover or "%{y}, %{x}: %{z:.3f}<extra></extra>",
     )
     return figure.update_yaxes(autorange="reversed", type="category").update_xaxes(type="category")
 
 
-def _apart(names: Sequence[object]) -> list[str]:
-    """Names as plotly shows them; where two are equal, invisible marks keep their places apart."""
-    marks: defaultdict[str, count[int]] = defaultdict(count)
-    return [shown + "\u200b" * next(marks[shown]) for shown in map(literal, names)]
+def _kept_apart(names: Sequence[object]) -> list[str]:
+    """Return names as plotly shows them; invisible marks keep equal names apart."""
+    repeats: defaultdict[str, int] = defaultdict(int)
+    labels = []
+    for name in names:
+        label = literal(name)
+        labels.append(label + ZERO_WIDTH_SPACE * repeats[label])
+        repeats[label] += 1
+    return labels
 
 
 def bars(
@@ -164,14 +183,15 @@ def bars(
     x: str = "value",
     most: float | None = None,
 ) -> go.Figure:
-    """Horizontal bars, the first on top: one a name, or one a name and kind where `values` maps
-    kinds to values.
+    """Return horizontal bars, the first on top.
+
+    There is one bar a name, or one a name and kind where `values` maps kinds to values.
     """
     figure = empty(x)
     kinds = values if isinstance(values, Mapping) else {"": values}
     for index, (kind, lengths) in enumerate(kinds.items()):
         figure.add_bar(
-            y=_apart(names),
+            y=_kept_apart(names),
             x=list(lengths),
             name=kind or None,
             orientation="h",
@@ -182,8 +202,8 @@ def bars(
     return figure.update_xaxes(showgrid=True, range=None if most is None else [0, most])
 
 
-def mark_level(figure: go.Figure, value: float, words: str, *, log: bool = True) -> go.Figure:
-    """Draws a dotted level with words over it, on a logarithmic axis or (`log=False`) a linear one."""
+def mark_level(figure: go.Figure, value: float, label: str, *, log: bool = True) -> go.Figure:
+    """Draw a dotted level with a label, on a logarithmic axis or (`log=False`) a linear one."""
     muted = palette.ROLES["muted"][0]
     figure.add_hline(y=value, line={"dash": "dot", "color": muted, "width": 1})
     figure.add_annotation(
@@ -193,15 +213,16 @@ def mark_level(figure: go.Figure, value: float, words: str, *, log: bool = True)
         y=math.log10(value) if log else value,
         yanchor="bottom",
         showarrow=False,
-        text=words,
+        text=label,
         font={"color": muted},
     )
     return figure
 
 
-def thin(length: int, points: int = POINTS) -> list[int]:
-    """At most about `points` of the indices 0 ... length − 1, evenly spread on a log axis, both
-    ends among them.
+def thin(length: int, points: int = MOST_POINTS) -> list[int]:
+    """Return at most about `points` of the indices 0 ... length − 1, evenly spread on a log axis.
+
+    Both ends are among them.
 
     >>> thin(3)
     [0, 1, 2]
@@ -210,4 +231,8 @@ def thin(length: int, points: int = POINTS) -> list[int]:
     """
     if length <= points:
         return list(range(length))
-    return sorted({min(length - 1, round(length ** (k / (points - 1))) - 1) for k in range(points)})
+    indices = set()
+    for point in range(points):
+        index = round(length ** (point / (points - 1))) - 1
+        indices.add(min(length - 1, index))
+    return sorted(indices)

@@ -1,10 +1,9 @@
-"""A page as one HTML file that carries its own styles, scripts, plotly.js and data; and what a
-notebook shows of it.
+"""A page as one HTML file that carries its own styles, scripts, plotly.js and data.
 
 plotly.js is 4.8 MB; it is embedded deflated (1.8 MB as text) and inflated by the browser's own
-`DecompressionStream` (in every browser since 2023). Older ones, and those without JavaScript, are
-told so in a sentence and have all numbers in the tables. What a reader can take away (result.json,
-the tables as CSV) is embedded in the same way.
+`DecompressionStream` (in every browser since 2023). In older browsers, and without JavaScript, a
+sentence says so, and all numbers are in the tables. The files that a reader can take away
+(result.json, the tables as CSV) are embedded in the same way.
 """
 
 import base64
@@ -14,219 +13,263 @@ import re
 import zlib
 from collections.abc import Sequence
 from functools import cache
-from html import escape
 from importlib import resources
+from typing import Any
 
 import jinja2
 import numpy as np
+import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from headscan.report.kit import palette, words
-from headscan.report.kit.parts import Cell, Figure, Page, Panels, Raw, Table, figures_of
+from headscan.report.kit import palette
+from headscan.report.kit.alt_text import describe
+from headscan.report.kit.parts import Cell, Figure, Page, Panels, Part, Raw, figures_of
+from headscan.report.kit.words import number, written
 from headscan.run import Term, plain
 
-HOMES = ["headscan.report"]
-"""The packages whose `templates` and `assets` pages are made of; a plug-in with pages of its own
-adds itself.
-"""
+TEMPLATE_PACKAGES = ["headscan.report"]
+"""The packages that have `templates` and `assets`; a plug-in with pages of its own adds itself."""
 
 # The digits of base 85 (RFC 1924).
 DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-CONFIG = {
+PLOTLY_CONFIG = {
     "displayModeBar": False,
     "displaylogo": False,
     "responsive": False,
     "scrollZoom": False,
     "doubleClick": "reset",
 }
-POLICY = (
-    # The page is data about untrusted text: whatever slipped through could neither run, nor load or
-    # send anything.
+# The page is data about untrusted text: if markup slipped through, it could neither run, nor load
+# or send anything.
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src {scripts}; style-src {style}; img-src data: blob:; base-uri "
     "'none'; form-action 'none'"
 )
-STYLED = re.compile(r'(<[a-zA-Z][^<>]*?) style="([^"<>]*)"')
+STYLE_ATTRIBUTE = re.compile(r'(<[a-zA-Z][^<>]*?) style="([^"<>]*)"')
+PLOTLY_STYLE_ID = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
+# With more titles than this, or a longer one, the page's heading is set smaller.
+MOST_LARGE_TITLES = 2
+LONGEST_LARGE_TITLE = 40
 
 
 def html(page: Page) -> str:
-    """The page's text, about 2 MB, nearly all of it plotly.js; without lone surrogates, so that it
-    can be written as UTF-8.
+    """Return the page's text: about 2 MB, nearly all of it plotly.js.
+
+    It has no lone surrogates, so that it can be written as UTF-8.
     """
     parts = list(page.parts())
     figures = [figure for part in parts for figure in figures_of(part)]
-    made = {figure.name: figure.made() for figure in figures}
     raws = [part for part in parts if isinstance(part, Raw)]
-    drawn = script_json({name: json.loads(figure.to_json()) for name, figure in made.items()})
-    swaps = palette.swaps(max((len(figure.data) for figure in made.values()), default=0))
-    payload = {
-        "data": {key: value for raw in raws for key, value in raw.data.items()},
-        "config": CONFIG,
-        "swap": {light: dark for light, dark in swaps.items() if light in drawn},
-        "roles": {name: list(pair) for name, pair in palette.ROLES.items()},
-        "frequency": list(palette.FREQUENCY),
-    }
-    later = {key: value for raw in raws for key, value in raw.later.items()}
-    captioned = [
-        part
-        for part in parts
-        if isinstance(part, Figure | Panels) and part.caption and figures_of(part)
-    ]
-    own = dict.fromkeys(name for raw in raws for name in raw.scripts)
-    titles = page.head.titles
-    scripts = [asset(name) for name in ("page.js", "tools.js", *own)]
-    styles = dict.fromkeys(name for raw in raws for name in raw.styles)
-    text = (
-        environment()
-        .get_template("kit.html.j2")
-        .render(
-            page=page,
-            payload=script_json(payload),
-            plotly=plotly_packed() if made or own else "",
-            figures=packed(drawn),
-            files=packed(page.shown.data),
-            later=packed(script_json(later)),
-            alt={
-                one.name: f"{one.alt.rstrip('. ')}. {words.describe(made[one.name])}".strip()
-                for one in figures
-            },
-            numbers={figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)},
-            style=Markup("\n").join([colour_variables(), *map(asset, ("page.css", *styles))]),
-            scripts=scripts,
-            run=[*scripts, get_plotlyjs()],
-            plotly_style=plotly_style(),
-            contents=contents(page),
-            long=len(titles) > 2 or max(map(len, titles), default=0) > 40,
-        )
+    drawn = {figure.name: figure.drawn() for figure in figures}
+    figures_json = script_json({name: json.loads(plot.to_json()) for name, plot in drawn.items()})
+    own_scripts = dict.fromkeys(name for raw in raws for name in raw.scripts)
+    scripts = [asset(name) for name in ("page.js", "tools.js", *own_scripts)]
+    template = environment().get_template("kit.html.j2")
+    text = template.render(
+        page=page,
+        payload=script_json(_payload(raws, drawn, figures_json)),
+        plotly=plotly_packed() if drawn or own_scripts else "",
+        figures=packed(figures_json),
+        files=packed(page.provenance.document),
+        later=packed(script_json(_merged([raw.later for raw in raws]))),
+        alt={figure.name: _alt_text(figure, drawn[figure.name]) for figure in figures},
+        numbers=_figure_numbers(parts),
+        style=_style(raws),
+        scripts=scripts,
+        run=[*scripts, get_plotlyjs()],
+        plotly_style=plotly_style(),
+        contents=contents(page),
+        long=_has_long_title(page.head.titles),
     )
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _payload(
+    raws: Sequence[Raw], drawn: dict[str, go.Figure], figures_json: str
+) -> dict[str, object]:
+    """Return the data that the page's scripts read as `Headscan`."""
+    most_traces = max((len(figure.data) for figure in drawn.values()), default=0)
+    swaps = palette.swaps(most_traces)
+    return {
+        "data": _merged([raw.data for raw in raws]),
+        "config": PLOTLY_CONFIG,
+        "swap": {light: dark for light, dark in swaps.items() if light in figures_json},
+        "roles": {name: list(pair) for name, pair in palette.ROLES.items()},
+        "frequency": list(palette.FREQUENCY),
+    }
+
+
+def _merged(mappings: Sequence[Any]) -> dict[str, object]:
+    """Return one dictionary with the entries of all mappings."""
+    merged: dict[str, object] = {}
+    for mapping in mappings:
+        merged.update(mapping)
+    return merged
+
+
+def _alt_text(figure: Figure, drawn: go.Figure) -> str:
+    """Return the text that is read instead of the figure."""
+    return f"{figure.alt.rstrip('. ')}. {describe(drawn)}".strip()
+
+
+def _figure_numbers(parts: Sequence[Part]) -> dict[str, int]:
+    """Map the first figure of each part with a caption to its number, counted from 1."""
+    numbers: dict[str, int] = {}
+    for part in parts:
+        if isinstance(part, Figure | Panels) and part.caption and figures_of(part):
+            numbers[figures_of(part)[0].name] = len(numbers) + 1
+    return numbers
+
+
+def _style(raws: Sequence[Raw]) -> Markup:
+    own_styles = dict.fromkeys(name for raw in raws for name in raw.styles)
+    return Markup("\n").join([colour_variables(), *map(asset, ("page.css", *own_styles))])
+
+
+def _has_long_title(titles: Sequence[str]) -> bool:
+    longest = max(map(len, titles), default=0)
+    return len(titles) > MOST_LARGE_TITLES or longest > LONGEST_LARGE_TITLE
+
+
 def contents(page: Page) -> list[tuple[str, str]]:
-    """The anchors of a page and their titles, from the findings to the protocol."""
-    listed = [("findings-title", "Findings")] if page.findings and page.head.listed else []
-    ends = [("glossary", "What they mean")] if page.glossary else []
-    return [
-        *listed,
-        *((one.name, one.title) for one in page.sections),
-        *ends,
-        ("protocol", "Protocol"),
-    ]
+    """Return the anchors of a page and their titles, from the findings to the protocol."""
+    entries = []
+    if page.findings and page.head.listed:
+        entries.append(("findings-title", "Findings"))
+    entries += [(section.name, section.title) for section in page.sections]
+    if page.glossary:
+        entries.append(("glossary", "What they mean"))
+    entries.append(("protocol", "Protocol"))
+    return entries
 
 
 @cache
 def environment() -> jinja2.Environment:
-    """The templates of all `HOMES`, with escaping always on and undefined names an error."""
-    made = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(home, "templates") for home in HOMES]),
+    """Return the environment of all templates; escaping is on, undefined names are errors."""
+    loaders = [jinja2.PackageLoader(package, "templates") for package in TEMPLATE_PACKAGES]
+    templates = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(loaders),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "number": words.number,
-        "written": words.written,
+    templates.filters |= {
+        "number": number,
+        "written": written,
         "bounds": bounds,
         "unstyled": unstyled,
     }
-    made.globals["policy"] = policy
-    return made
+    templates.globals["policy"] = policy
+    return templates
 
 
 def unstyled(markup: str) -> tuple[Markup, Markup]:
-    """The markup with a number in place of each style attribute, which the page's policy forbids;
-    and their rules.
+    """Return the markup with a number in place of each style attribute, and the rules for them.
+
+    The page's policy forbids style attributes.
 
     >>> unstyled('<p style="height:3px">a</p><p style="height:3px">b</p>')[1]
     Markup('[data-style="0"]{height:3px}')
     """
-    places: dict[str, int] = {}
-    numbered = STYLED.sub(
-        lambda found: f'{found[1]} data-style="{places.setdefault(found[2], len(places))}"',
-        str(markup),
-    )
-    return Markup(numbered), Markup(
-        "\n".join(f'[data-style="{place}"]{{{rule}}}' for rule, place in places.items())
-    )
+    indices: dict[str, int] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        tag, declarations = match.groups()
+        index = indices.setdefault(declarations, len(indices))
+        return f'{tag} data-style="{index}"'
+
+    without_styles = STYLE_ATTRIBUTE.sub(numbered, str(markup))
+    rules = [f'[data-style="{index}"]{{{declarations}}}' for declarations, index in indices.items()]
+    return Markup(without_styles), Markup("\n".join(rules))
 
 
 def policy(scripts: Sequence[str], style: str) -> Markup:
-    """The Content-Security-Policy of a page: it runs these scripts and this style, by their hashes,
-    and nothing else.
+    """Return the Content-Security-Policy of a page.
+
+    It allows these scripts and this style, by their hashes, and nothing else.
     """
-    return Markup(POLICY.format(scripts=" ".join(map(_hashed, scripts)), style=_hashed(style)))
+    hashes = " ".join(map(_hash_source, scripts))
+    return Markup(CONTENT_SECURITY_POLICY.format(scripts=hashes, style=_hash_source(style)))
 
 
 @cache
-def _hashed(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _hash_source(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache
 def plotly_style() -> str:
-    """The name of the style element that plotly's map library makes where the page has none of this
-    name.
-    """
-    found = re.search(r'getElementById\("([0-9a-f]{64})"\)', get_plotlyjs())
-    return found[1] if found else ""
+    """Return the id that plotly's map library looks for before it adds a style element."""
+    match = PLOTLY_STYLE_ID.search(get_plotlyjs())
+    return match[1] if match else ""
 
 
 def bounds(cell: Cell, term: Term) -> str:
-    """A cell's interval as its column writes numbers: '0.961 to 0.990'."""
-    return " to ".join(words.written(end, term) for end in cell.interval) if cell.interval else ""
+    """Return a cell's interval as its column writes numbers: '0.961 to 0.990'."""
+    if cell.interval is None:
+        return ""
+    low, high = cell.interval
+    return f"{written(low, term)} to {written(high, term)}"
 
 
 @cache
 def asset(name: str) -> Markup:
-    """A style or script of one of the `HOMES`, to be put into the page as it is."""
-    files = [resources.files(home) / "assets" / name for home in HOMES]
-    return Markup(next(file for file in files if file.is_file()).read_text(encoding="utf-8"))
+    """Return a style or script of a package's `assets`, to be put into the page as it is."""
+    files = [resources.files(package) / "assets" / name for package in TEMPLATE_PACKAGES]
+    file = next(file for file in files if file.is_file())
+    return Markup(file.read_text(encoding="utf-8"))
 
 
 @cache
 def plotly_packed() -> Markup:
+    """Return plotly.js, packed."""
     return packed(get_plotlyjs())
 
 
 def packed(text: str) -> Markup:
-    """A text, deflated (zlib), in base 85 (a quarter longer, where base 64 is a third) with / for
-    <: no markup can arise.
+    """Return a text deflated (zlib) and written in base 85, with / for <, so that no markup arises.
+
+    Base 85 makes it a quarter longer, where base 64 would make it a third longer.
     """
     deflated = zlib.compress(text.encode("utf-8", "replace"))
     data = len(deflated).to_bytes(4, "big") + deflated
     # `base64.b85encode` with padding, in a twentieth of its time.
-    rest = np.frombuffer(data + bytes(-len(data) % 4), dtype=">u4").astype(np.uint32)
-    digits = np.empty((len(rest), 5), dtype=np.uint8)
-    for place in range(4, -1, -1):
-        rest, digits[:, place] = np.divmod(rest, 85)
-    return Markup(
-        np.frombuffer(DIGITS, dtype=np.uint8)[digits].tobytes().decode("ascii").replace("<", "/")
-    )
+    padded = data + bytes(-len(data) % 4)
+    quotients = np.frombuffer(padded, dtype=">u4").astype(np.uint32)
+    digits = np.empty((len(quotients), 5), dtype=np.uint8)
+    for position in range(4, -1, -1):
+        quotients, digits[:, position] = np.divmod(quotients, 85)
+    letters = np.frombuffer(DIGITS, dtype=np.uint8)[digits]
+    return Markup(letters.tobytes().decode("ascii").replace("<", "/"))
 
 
 def colour_variables() -> Markup:
-    """The palette's roles as CSS variables: light, and dark where a screen or the page's own switch
-    asks for it.
+    """Return the palette's roles as CSS variables.
+
+    They are light, and dark where a screen or the page's own switch asks for it.
     """
-    light, dark = (
-        "".join(f"--{n}:{pair[k]};" for n, pair in palette.ROLES.items()) for k in (0, 1)
-    )
-    scales = zip(palette.FREQUENCY, palette.DEPTH, strict=True)
-    gradients = [f"--frequency:{', '.join(f)};--depth:{', '.join(d)}" for f, d in scales]
-    at_night = (
-        "@media screen and "
-        f"(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}{gradients[1]}}}}}"
-    )
-    return Markup(
-        f":root{{{light}{gradients[0]}}}{at_night}@media "
-        f"screen{{:root[data-theme=dark]{{{dark}{gradients[1]}}}}}"
-    )
+    light = _theme_variables(0)
+    dark = _theme_variables(1)
+    preferred = f"(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
+    switched = f"{{:root[data-theme=dark]{{{dark}}}}}"
+    return Markup(f":root{{{light}}}@media screen and {preferred}@media screen{switched}")
+
+
+def _theme_variables(theme: int) -> str:
+    """Return the declarations of the light (0) or the dark (1) theme."""
+    roles = [f"--{name}:{pair[theme]};" for name, pair in palette.ROLES.items()]
+    frequency = ", ".join(palette.FREQUENCY[theme])
+    depth = ", ".join(palette.DEPTH[theme])
+    return f"{''.join(roles)}--frequency:{frequency};--depth:{depth}"
 
 
 def script_json(value: object) -> Markup:
-    """JSON that may stand inside a script element: no character of it can end the element or open a
-    comment.
+    """Return JSON that may stand inside a script element.
+
+    No character of it can end the element or open a comment.
 
     >>> script_json({"token": "</script>&", "x": float("inf")})
     Markup('{"token":"\\\\u003c/script\\\\u003e\\\\u0026","x":null}')
@@ -235,72 +278,3 @@ def script_json(value: object) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-# ---- In a notebook: the findings and a small table, without scripts, no wider than the cell.
-
-ROWS = 6
-COLUMNS = 5
-FINDINGS = 5
-SIGNS = {"alert": "!", "notice": "·", "good": "+"}
-
-
-def notebook(page: Page) -> str:
-    """The page's first words, findings and first table; colours follow the notebook's own."""
-    tone = "font-weight:bold" if page.head.alarm else "opacity:.75"
-    titles = ", ".join(page.head.titles)
-    shown = [f"<b>{_safe(titles)}</b>", f'<div style="{tone}">{_safe(page.head.subtitle)}</div>']
-    if page.findings:
-        items = "".join(
-            f"<li><b>{SIGNS.get(one.level, '·')} {_safe(one.code)}</b>: {_safe(one.sentence)}</li>"
-            for one in page.findings[:FINDINGS]
-        )
-        shown.append(f'<ul style="list-style:none;margin:.5em 0;padding:0">{items}</ul>')
-    parts = list(page.parts())
-    shown += [part.notebook for part in parts if isinstance(part, Raw) and part.notebook][:1]
-    tables = [
-        part for part in parts if isinstance(part, Table) and part.lines and part.where != "page"
-    ]
-    shown += map(_table, tables[:1])
-    shown.append(
-        '<div style="opacity:.75">More: <code>.page</code> <code>.plot()</code> '
-        "<code>.frame()</code></div>"
-    )
-    style = (
-        "max-width:640px;overflow-x:auto;font:13px/1.45 "
-        "Helvetica,Arial,sans-serif;overflow-wrap:anywhere"
-    )
-    return f'<div style="{style}">{"".join(shown)}</div>'
-
-
-def _table(table: Table) -> str:
-    """The first columns of the first rows."""
-    heads = table.shown("terminal")[: COLUMNS + 1]
-    style = 'style="text-align:{};padding:2px 10px 2px 0;font-weight:normal"'
-    styles = [style.format("left" if one.text else "right") for one in heads]
-    titles = "".join(
-        f"<th {own}>{_safe(one.term.title)}</th>" for own, one in zip(styles, heads, strict=True)
-    )
-    rows = ""
-    for line in table.lines[:ROWS]:
-        cells = "".join(
-            f"<td {own}>{_safe(words.written(line.cells[place - 1].value, term)[:60])}</td>"
-            for own, (place, term, _) in zip(styles, heads, strict=True)
-            if 0 < place <= len(line.cells)
-        )
-        label = f"{line.label} {line.note}".strip()
-        rows += f"<tr><th {style.format('left')}>{_safe(label[:40])}</th>{cells}</tr>"
-    more = (
-        f'<div style="opacity:.75">{len(table.lines) - ROWS} more rows</div>'
-        if len(table.lines) > ROWS
-        else ""
-    )
-    style = "border-collapse:collapse;font:inherit;overflow-wrap:normal"
-    return (
-        "<table "
-        f'style="{style}"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
-    )
-
-
-def _safe(text: object) -> str:
-    return escape(words.clean(text))

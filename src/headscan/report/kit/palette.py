@@ -13,7 +13,7 @@ ROLES = {
     "hairline": ("#dcd7cb", "#38352f"),
     "accent": ("#a3321d", "#f0866d"),
 }
-"""What a colour is for -> (light, dark). `muted` on `paper` has a contrast above 5.5 in both."""
+"""The use of a colour -> (light, dark). `muted` on `paper` has a contrast above 5.5 in both."""
 
 MODELS = [
     ("#0b5a94", "#74b8ea"),
@@ -28,13 +28,13 @@ DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"]
 """One dash pattern a model, so that colour is never the only sign."""
 
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross"]
-"""One marker a model, for where the dash pattern says something else."""
+"""One marker a model, for plots in which the dash pattern means something else."""
 
 DEPTH = (
     ["#b9cfd8", "#6b9db3", "#2f6c8c", "#0e3f5f", "#04202f"],
     ["#24495b", "#2f7190", "#4a9cc0", "#8fc6df", "#e3f3fa"],
 )
-"""From the shallowest to the deepest layer."""
+"""From the shallowest to the deepest layer; the scale for light, then for dark."""
 
 FREQUENCY = (
     ["#e8a33d", "#d9653b", "#a93a62", "#5e2a7a", "#1d1a4b"],
@@ -44,32 +44,39 @@ FREQUENCY = (
 
 
 def mix(scale: list[str], t: float) -> str:
-    """The colour at t in [0, 1] of a scale of hex colours at equal distances.
+    """Return the colour at t in [0, 1] of a scale of hex colours at equal distances.
 
     >>> mix(["#000000", "#ffffff"], 0.5)
     '#808080'
     """
-    place = min(max(t, 0.0), 1.0) * (len(scale) - 1)
-    low = min(int(place), len(scale) - 2)
-    part = place - low
-    ends = [[int(scale[k][i : i + 2], 16) for i in (1, 3, 5)] for k in (low, low + 1)]
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(*ends, strict=True))
+    position = min(max(t, 0.0), 1.0) * (len(scale) - 1)
+    index = min(int(position), len(scale) - 2)
+    fraction = position - index
+    low = _channels(scale[index])
+    high = _channels(scale[index + 1])
+    mixed = [round(a + (b - a) * fraction) for a, b in zip(low, high, strict=True)]
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def _channels(colour: str) -> list[int]:
+    """Return red, green and blue of '#rrggbb'."""
+    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
 
 
 def depth_colours(count: int) -> list[tuple[str, str]]:
-    """`count` (light, dark) pairs from the shallowest to the deepest layer."""
-    return [
-        (mix(DEPTH[0], t), mix(DEPTH[1], t)) for t in (k / max(count - 1, 1) for k in range(count))
-    ]
+    """Return `count` (light, dark) pairs from the shallowest to the deepest layer."""
+    light, dark = DEPTH
+    steps = max(count - 1, 1)
+    return [(mix(light, layer / steps), mix(dark, layer / steps)) for layer in range(count)]
 
 
 def model_colour(index: int) -> str:
-    """The light colour of the index-th model."""
+    """Return the light colour of the index-th model."""
     return MODELS[index % len(MODELS)][0]
 
 
 def model_line(index: int) -> dict[str, str]:
-    """The index-th model's line for plotly: colour and dash pattern, each used again in turn.
+    """Return the index-th model's line for plotly: colour and dash pattern, used again in turn.
 
     >>> model_line(1) == {"color": model_colour(1), "dash": "dash"}
     True
@@ -78,18 +85,19 @@ def model_line(index: int) -> dict[str, str]:
 
 
 def translucent(colour: str, alpha: float) -> str:
-    """The hex colour with an alpha channel: '#rrggbb' -> 'rgba(r,g,b,alpha)'."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    """Return the hex colour with an alpha channel: '#rrggbb' -> 'rgba(r,g,b,alpha)'."""
+    red, green, blue = _channels(colour)
     return f"rgba({red},{green},{blue},{alpha})"
 
 
 def swaps(depth: int = 0) -> dict[str, str]:
-    """Light -> dark for every colour a figure may hold; `depth` is the largest number of layers in
-    one spectrum.
+    """Return light -> dark for every colour that a figure may hold.
+
+    `depth` is the largest number of layers in one spectrum.
     """
-    shades = [pair for count in range(1, depth + 1) for pair in depth_colours(count)]
-    bands = [
-        (translucent(light, 0.14), translucent(dark, 0.2))
-        for light, dark in (*MODELS, ROLES["muted"])
-    ]
-    return dict([*ROLES.values(), *MODELS, *shades, *bands])
+    pairs = [*ROLES.values(), *MODELS]
+    for count in range(1, depth + 1):
+        pairs += depth_colours(count)
+    for light, dark in (*MODELS, ROLES["muted"]):
+        pairs.append((translucent(light, 0.14), translucent(dark, 0.2)))
+    return dict(pairs)

@@ -1,4 +1,4 @@
-"""What a page is made of, as values: nothing here knows HTML, a terminal or plotly.
+"""The parts that a page is made of, as values: nothing here knows HTML, a terminal or plotly.
 
 Text is untrusted unless it is `markupsafe.Markup`: it is escaped wherever it is shown.
 """
@@ -7,27 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from headscan.report.kit.words import written
-from headscan.run import Row, Term, terms_of
+from headscan.run import Interval, Row, Term, terms_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
     from rich.console import RenderableType
 
 Value = str | float | int | None
-"""What a cell holds: an exact number or a text; None is shown as a dash."""
+"""The value of a cell: an exact number or a text; None is shown as a dash."""
 
 Where = Literal["everywhere", "page", "terminal"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value with its 95 % interval, or why it is missing. `share` in [0, 1] tints the cell, as in
-    a matrix of shares.
+    """A value with its 95 % interval, or the reason why it is missing.
+
+    `share` in [0, 1] tints the cell, as in a matrix of shares.
     """
 
     value: Value
@@ -38,8 +39,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """A row: its label, its cells, and a note behind the label (such as 'random weights'), which
-    also makes it stand back.
+    """A row: its label and its cells.
+
+    `note` stands behind the label (such as 'random weights') and makes the row less prominent.
+    `marks` are numbers of the table's footnotes.
     """
 
     label: str
@@ -48,18 +51,26 @@ class Line:
     marks: Sequence[int] = ()
 
 
-class Heading(NamedTuple):
-    """A shown column: its place in the table, its term, and whether it holds text."""
+class FullLine(NamedTuple):
+    """A `Line` whose values are all cells."""
 
-    place: int
+    label: str
+    cells: list[Cell]
+    note: str
+    marks: list[int]
+
+
+class Heading(NamedTuple):
+    """A shown column: its index in the table (0 is the label), its term, and if it holds text."""
+
+    column: int
     term: Term
     text: bool
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns; the first column is the rows' label. A `folded` table is opened by a
-    click.
+    """Rows under columns; the first column is the rows' label. A `folded` table opens by a click.
 
     `columns` are terms, or titles. `rows` may be plain tuples (label, value, ...). `footnotes` are
     numbered; a `Line`'s `marks` point to them.
@@ -75,136 +86,144 @@ class Table:
     kind: ClassVar[str] = "table"
 
     @cached_property
-    def heads(self) -> list[Term]:
+    def terms(self) -> list[Term]:
+        """Return one term a column."""
         return [column if isinstance(column, Term) else Term(column) for column in self.columns]
 
-    def shown(self, where: Where) -> list[Heading]:
-        """The columns that the page or the terminal shows."""
+    def headings(self, where: Where) -> list[Heading]:
+        """Return the columns that the page or the terminal shows."""
         hidden = "terminal" if where == "page" else "page"
-        return [
-            Heading(place, term, not place or self._is_text(place - 1))
-            for place, term in enumerate(self.heads)
+        headings = [
+            Heading(column, term, self._is_text(column))
+            for column, term in enumerate(self.terms)
             if term.where != hidden
         ]
+        return headings
 
-    def _is_text(self, place: int) -> bool:
-        values = [
-            cell.value
-            for line in self.lines
-            for cell in line.cells[place : place + 1]
-            if cell.value is not None
-        ]
+    def _is_text(self, column: int) -> bool:
+        """Tell whether a column is the label, or has texts only."""
+        if column == 0:
+            return True
+        cells = [line.cells[column - 1] for line in self.lines if column <= len(line.cells)]
+        values = [cell.value for cell in cells if cell.value is not None]
         return bool(values) and all(isinstance(value, str) for value in values)
 
     @property
-    def grouped(self) -> list[tuple[str, int]]:
-        return [
-            (group, len(list(run)))
-            for group, run in groupby(head.term.group for head in self.shown("page"))
-        ]
+    def groups(self) -> list[tuple[str, int]]:
+        """Return the titles above several columns, each with its number of columns."""
+        titles = [heading.term.group for heading in self.headings("page")]
+        return [(title, len(list(columns))) for title, columns in groupby(titles)]
 
     @cached_property
     def lines(self) -> list[FullLine]:
-        """The rows with every value in a cell."""
-        lines = (
-            row if isinstance(row, Line) else Line(label_of(row[0]), row[1:]) for row in self.rows
-        )
-        return [
-            FullLine(
-                line.label, [as_cell(value) for value in line.cells], line.note, list(line.marks)
-            )
-            for line in lines
-        ]
+        """Return the rows with every value in a cell."""
+        return [_full_line(row) for row in self.rows]
 
 
-class FullLine(NamedTuple):
-    """A `Line` whose values are all cells."""
-
-    label: str
-    cells: list[Cell]
-    note: str
-    marks: list[int]
+def _full_line(row: Line | Sequence[Cell | Value]) -> FullLine:
+    line = row if isinstance(row, Line) else Line(label_of(row[0]), row[1:])
+    cells = [as_cell(value) for value in line.cells]
+    return FullLine(line.label, cells, line.note, list(line.marks))
 
 
 def as_cell(value: Cell | Value) -> Cell:
-    """The value in a cell of its own, unless it has one."""
+    """Return the value in a cell of its own, unless it is a cell."""
     return value if isinstance(value, Cell) else Cell(value)
 
 
 def label_of(value: Cell | Value) -> str:
-    """A row's label as text."""
-    held = as_cell(value).value
-    return "" if held is None else str(held)
+    """Return a row's label as text."""
+    label = as_cell(value).value
+    return "" if label is None else str(label)
 
 
-Extra = tuple[Term | str, Callable[..., Cell | Value]]
-"""A column that is no field: its term, and what makes its cell of a row."""
+ExtraColumn = tuple[Term | str, Callable[..., Cell | Value]]
+"""A column that is no field: its term, and the function that makes its cell from a row."""
 
 
 def table(
     rows: Iterable[object],
-    *columns: str | Extra,
+    *columns: str | ExtraColumn,
     terms: Mapping[str, Term] | None = None,
     title: str = "",
     caption: str = "",
     folded: bool = False,
     where: Where = "everywhere",
-    note: Callable[..., str] = lambda row: "",
+    note: Callable[..., str] | None = None,
 ) -> Table:
-    """A table of records (dataclass instances, or `Row`s, whose `terms` must be given), a row each;
-    `note` makes what stands behind the label. `columns` are fields, under the titles of their
-    terms, or pairs of a term and a function of the row; the first is the label.
+    """Return a table of records, one row a record.
+
+    Args:
+        rows: dataclass instances, or `Row`s, whose `terms` must be given.
+        columns: fields, under the titles of their terms, or pairs of a term and a function of the
+            row; the first is the label.
+        note: makes the note behind the label of a row.
     """
     records = list(rows)
-    own = terms if terms is not None else terms_of(type(records[0])) if records else {}
-    heads = [
-        replace(own.get(one, Term(one.replace("_", " "))), name=one)
-        if isinstance(one, str)
-        else one[0]
-        for one in columns
-    ]
-    get = [
-        (lambda row, name=one: cell_of(row, name)) if isinstance(one, str) else one[1]
-        for one in columns
-    ]
-    lines = [
-        Line(label_of(get[0](row)), [make(row) for make in get[1:]], note(row)) for row in records
-    ]
-    return Table(heads, lines, title, caption, folded, where=where)
+    if terms is None:
+        terms = terms_of(type(records[0])) if records else {}
+    headings: list[Term | str] = []
+    cell_makers: list[Callable[..., Cell | Value]] = []
+    for column in columns:
+        if isinstance(column, str):
+            term = terms.get(column, Term(column.replace("_", " ")))
+            headings.append(replace(term, name=column))
+            cell_makers.append(partial(cell_of, name=column))
+        else:
+            headings.append(column[0])
+            cell_makers.append(column[1])
+    lines = []
+    for record in records:
+        label, *cells = [make_cell(record) for make_cell in cell_makers]
+        lines.append(Line(label_of(label), cells, note(record) if note else ""))
+    return Table(headings, lines, title, caption, folded, where=where)
 
 
 def cell_of(row: object, name: str, why: str = "") -> Cell:
-    """A field with its interval (`NAME_interval`; of `value`: `interval`; else from `NAME_error`),
-    lists in words.
-    """
-    if isinstance(row, Row):
-        value = row.get(name)
-        interval = row.interval(name)
-        value = value if isinstance(value, str | bool) else row.number(name)
-    else:
-        value = getattr(row, name)
-        interval = getattr(row, f"{name}_interval", None)
-        interval = getattr(row, "interval", None) if name == "value" else interval
-        error = getattr(row, f"{name}_error", None)
-        if interval is None and error is not None and value is not None:
-            from headscan.statistics.uncertainty import normal
+    """Return the cell of a field, with its interval; lists are joined by commas.
 
-            interval = normal(value, error)
+    The interval is the field `NAME_interval` (of `value`: `interval`), else follows from the
+    standard error `NAME_error`. `why` says why the value is missing where it is.
+    """
+    value, interval = _number_of_row(row, name) if isinstance(row, Row) else _field(row, name)
     if isinstance(value, bool):
         value = "yes" if value else "no"
     if isinstance(value, list | tuple):
         value = ", ".join(map(str, value))
     assert value is None or isinstance(value, str | float | int)
-    return Cell(value, (interval[0], interval[1]) if interval and value is not None else None, why)
+    if value is None or not interval:
+        return Cell(value, None, why)
+    return Cell(value, (interval[0], interval[1]), why)
+
+
+def _number_of_row(row: Row, name: str) -> tuple[object, Interval | None]:
+    """Return a value of a row, None where it is neither text nor a finite number; its interval."""
+    value = row.get(name)
+    if not isinstance(value, str | bool):
+        value = row.number(name)
+    return value, row.interval(name)
+
+
+def _field(record: object, name: str) -> tuple[object, Interval | None]:
+    """Return a field of a dataclass and its interval."""
+    value = getattr(record, name)
+    interval_name = "interval" if name == "value" else f"{name}_interval"
+    interval = getattr(record, interval_name, None)
+    error = getattr(record, f"{name}_error", None)
+    if interval is None and error is not None and value is not None:
+        from headscan.statistics.uncertainty import normal
+
+        interval = normal(value, error)
+    return value, interval
 
 
 @dataclass(frozen=True)
 class Figure:
     """A plotly figure: `result.plot(name)` returns it, the page shows it.
 
-    `draw` is the figure or what makes it (then options of `plot` are its arguments). `alt` says
-    what the picture shows; the kit adds the numbers of its lines. `caption` gets "Fig. n." in
-    front. `title` and `sentence` stand above.
+    `draw` is the figure, or a function that makes it (then options of `plot` are its arguments).
+    `alt` says what the picture shows; the kit adds the numbers of its lines. `caption` gets
+    "Fig. n." in front. `title` and `sentence` stand above.
     """
 
     name: str
@@ -216,14 +235,14 @@ class Figure:
     sentence: str = ""
     kind: ClassVar[str] = "figure"
 
-    def made(self) -> go.Figure:
-        """The figure, drawn anew where it is a function."""
+    def drawn(self) -> go.Figure:
+        """Return the figure, drawn anew where `draw` is a function."""
         return self.draw() if callable(self.draw) else self.draw
 
 
 @dataclass(frozen=True)
 class Panels:
-    """Figures side by side under one caption; `small` ones are small multiples."""
+    """Figures side by side under one caption; `small` panels are small multiples."""
 
     figures: Sequence[Figure]
     caption: str = ""
@@ -254,13 +273,13 @@ class Prose:
 
 @dataclass(frozen=True)
 class Raw:
-    """A piece with a template of its own, for what no other part can say: the CAT scan, coloured
-    tokens, matrices.
+    """A piece with a template of its own: the CAT scan, coloured tokens, matrices.
 
-    `template` is a file of a registered package's `templates/` (see `html.environment`) and sees
-    `context`. `data` goes to the scripts as `Headscan.data`, `later` packed, as `Headscan.later`,
-    there from the first drawing on; `scripts` and `styles` are files of `assets/`. `terminal` and
-    `notebook` (HTML without scripts) stand for it there.
+    It is for content that no other part can show. `template` is a file of a registered package's
+    `templates/` (see `html.environment`) and sees `context`. `data` goes to the scripts as
+    `Headscan.data`; `later` goes packed, as `Headscan.later`, and is there from the first drawing
+    on. `scripts` and `styles` are files of `assets/`. A terminal shows `terminal` instead, a
+    notebook `notebook` (HTML without scripts).
     """
 
     template: str
@@ -278,22 +297,25 @@ Part = Table | Figure | Panels | Facts | Prose | Raw
 
 
 def facts(row: object, *names: str) -> list[tuple[str, str]]:
-    """The rows of `Facts` for fields of one record, each under the title of its term."""
+    """Return the rows of `Facts` for fields of a record, each under the title of its term."""
     terms = terms_of(type(row))
     rows = []
     for name in names:
+        term = terms[name]
         cell = cell_of(row, name)
-        ends = " to ".join(written(end, terms[name]) for end in cell.interval or ())
-        rows.append(
-            (terms[name].title, written(cell.value, terms[name]) + (f" ({ends})" if ends else ""))
-        )
+        text = written(cell.value, term)
+        if cell.interval:
+            low, high = cell.interval
+            text += f" ({written(low, term)} to {written(high, term)})"
+        rows.append((term.title, text))
     return rows
 
 
 @dataclass(frozen=True)
 class Section:
-    """A chapter of a page: its title and lead in the margin, its parts in the column. `name` is its
-    anchor.
+    """A chapter of a page: its title and lead in the margin, its parts in the column.
+
+    `name` is its anchor.
     """
 
     title: str
@@ -303,20 +325,28 @@ class Section:
 
 
 def figures_of(part: Part) -> Sequence[Figure]:
-    """The figures of one part."""
-    return [part] if isinstance(part, Figure) else part.figures if isinstance(part, Panels) else []
+    """Return the figures of a part."""
+    if isinstance(part, Figure):
+        return [part]
+    if isinstance(part, Panels):
+        return part.figures
+    return []
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a kind's own function says of a result: the page's title (a name, never a path), its
-    first sentence, its top.
+    """The top of a page, made by the function of the page's kind.
 
-    Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch`
-    offers to count sink tokens, too; figures' traces then carry `meta = {"first": "with" |
-    "without"}`. `plots` are figures that `result.plot(name)` knows and the page does not show.
-    `words` are for the glossary. `alarm` makes the sentence red. `listed`: the findings stand below
-    the top.
+    Attributes:
+        titles: names, never paths; ampersands part several.
+        subtitle: the first sentence.
+        top: parts under the sentence, before the findings.
+        switch: offers to count sink tokens, too; figures' traces then carry `meta = {"first":
+            "with" | "without"}`.
+        plots: figures that `result.plot(name)` knows and the page does not show.
+        glossary: terms that the page explains beside those of its tables.
+        alarm: makes the sentence red.
+        listed: the findings are listed below the top.
     """
 
     titles: Sequence[str]
@@ -324,17 +354,17 @@ class Head:
     top: Sequence[Part] = ()
     switch: bool = False
     plots: Mapping[str, Callable[..., go.Figure]] = field(default_factory=dict)
-    words: Sequence[Term] = ()
+    glossary: Sequence[Term] = ()
     alarm: bool = False
     listed: bool = True
 
 
 @dataclass(frozen=True)
 class FindingLine:
-    """A finding as it is shown: the level is alert, notice or good; the value is what stands large
-    beside it, its unit below it.
+    """A finding as it is shown.
 
-    `word` says the level to readers.
+    `level` is alert, notice or good, and `word` says it to readers. `value` stands large beside the
+    sentence, its `unit` below it.
     """
 
     code: str
@@ -348,13 +378,13 @@ class FindingLine:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The protocol and the data to take away."""
+class Provenance:
+    """The protocol of a result, and its data to take away; `document` is its result.json."""
 
     command: str
-    when: str
+    started: str
     facts: Sequence[Facts]
-    data: str
+    document: str
 
 
 @dataclass(frozen=True)
@@ -366,11 +396,11 @@ class Page:
     sections: Sequence[Section]
     findings: Sequence[FindingLine]
     glossary: Sequence[Term]
-    shown: Shown
+    provenance: Provenance
     version: str
 
     def parts(self) -> Iterable[Part]:
-        """All parts, from the top to the last section."""
+        """Yield all parts, from the top to the last section."""
         yield from self.head.top
         for section in self.sections:
             yield from section.parts

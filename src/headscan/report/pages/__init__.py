@@ -1,3 +1,4 @@
-"""One module (or folder) a kind of result: the head of its page and its sections, each registered
-with the kit.
+"""One module, or a few, for each kind of result: the head of its page and its sections.
+
+Each is registered with the kit.
 """

@@ -1,12 +1,14 @@
-"""The page of an attribution: the text coloured by its scores, how far to trust it, every number."""
+"""The page of an attribution: the text coloured by scores, how far to trust it, every number."""
 
 from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import plotly.graph_objects as go
 from rich.text import Text
 
@@ -30,199 +32,264 @@ from headscan.run.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headscan.attribution.result import AttributeResult, ExplainedStep
+    from headscan.attribution.faithfulness import Faithfulness
+    from headscan.attribution.gradients import Completeness
+    from headscan.attribution.result import ExplainedStep
+    from headscan.attribution.run import AttributeResult
 
-FOR = {"light": (232, 131, 58), "terminal": (214, 96, 20)}
-AGAINST = {"light": (91, 155, 213), "terminal": (31, 104, 178)}
-"""Orange speaks for the target, blue against it: told apart in every common form of colour
-blindness, and underlined solid or dashed as well.
-"""
 
-TABLE_ROWS = 5000
-SIGNS = re.compile("([␣⏎⇥␍])")
+class TargetColour(NamedTuple):
+    """The colour of a sign of the scores: RGB on a light background and in a terminal."""
+
+    light: tuple[int, int, int]
+    terminal: tuple[int, int, int]
+
+
+# Orange supports the target, blue opposes it: they are told apart in every common form of colour
+# blindness, and underlined solid or dashed as well.
+FOR = TargetColour(light=(232, 131, 58), terminal=(214, 96, 20))
+AGAINST = TargetColour(light=(91, 155, 213), terminal=(31, 104, 178))
+FOR_HEX = "#e8833a"
+AGAINST_HEX = "#5b9bd5"
+PAPER_HEX = "#fbfaf6"
+
+MOST_TABLE_ROWS = 5000
+MOST_OPEN_STEPS = 8  # a longer table of predictions is folded
+MOST_NAMED_STEPS = 20
+STRONGEST = 10
+LEAST_SHOWN_STRENGTH = 0.02
+WHITESPACE_SIGNS = re.compile("([␣⏎⇥␍])")
 
 
 @page("attribute")
 def attribute(result: AttributeResult) -> Head:
-    """What is explained, of which model, by which methods."""
-    methods = ", ".join(one.words.title for one in result.maps)
+    """Return what is explained, of which model, by which methods."""
+    methods = ", ".join(record.words.title for record in result.maps)
     model = named(result.models[0].name) if result.models else "the model"
-    what = "sentence vector" if result.target.kind == "sentence" else "prediction"
+    output = "sentence vector" if result.target.kind == "sentence" else "prediction"
+    glossary = []
+    for record in result.maps:
+        words = record.words
+        glossary.append(
+            Term(
+                words.title, words.sentence, words.formula, source=words.source, name=record.method
+            )
+        )
     return Head(
         [f"Why {heading(result)}?"],
-        f"Which of {len(result.tokens):,} tokens the {what} of {model} depends on: "
+        f"Which of {len(result.tokens):,} tokens the {output} of {model} depends on: "
         f"{result.target.sentence}. {methods}.",
         plots={"scores": lambda method=None: scores(result, method)},
-        words=[
-            Term(
-                one.words.title,
-                one.words.sentence,
-                one.words.formula,
-                source=one.words.source,
-                name=one.method,
-            )
-            for one in result.maps
-        ],
+        glossary=glossary,
     )
 
 
 def heading(result: AttributeResult) -> str:
-    """What is explained, in a few words."""
-    first = result.steps[0]
+    """Return what is explained, in a few words."""
+    step = result.steps[0]
     if len(result.steps) > 1:
         return f"{len(result.steps)} predictions"
-    if first.against is not None:
-        return f"{first.token}, not {first.against.token}"
-    return first.token if result.target.kind not in ("entropy", "all") else result.target.kind
+    if step.against is not None:
+        return f"{step.token}, not {step.against.token}"
+    if result.target.kind in ("entropy", "all"):
+        return result.target.kind
+    return step.token
 
 
 @section("attribute", 10)
 def text(result: AttributeResult) -> Section:
-    """The coloured text, and what the model predicts."""
-    methods = [one.method for one in result.maps]
-    first = np.asarray(result.arrays[f"scores/{methods[0]}"], dtype=float).mean(0)
-    several = len(result.steps) > 1
-    predicted = {step.position + 1 for step in result.steps} if several else set()
-    raw = Raw(
+    """Return the coloured text, and what the model predicts."""
+    lead = (
+        "Orange with a solid line supports the target, blue with a dashed line opposes it. Point "
+        "at a token for its number; the arrow keys move between tokens."
+    )
+    parts: list[Part] = [_coloured_text(result)]
+    if result.target.kind != "sentence":
+        parts.append(_predictions(result))
+    parts.append(_strongest(result))
+    return Section("The text", lead, parts)
+
+
+def _coloured_text(result: AttributeResult) -> Raw:
+    """Return the text coloured by the mean scores of the first method."""
+    methods = [record.method for record in result.maps]
+    mean_scores = _mean_scores(result, methods[0])
+    predicted = set()
+    if len(result.steps) > 1:
+        predicted = {step.position + 1 for step in result.steps}
+    context = {
+        "pieces": pieces(result, mean_scores, predicted),
+        "methods": methods,
+        "steps": result.steps,
+        "kind": result.target.kind,
+        "titles": [record.words.title for record in result.maps],
+    }
+    data = {
+        "tokens": result.tokens,
+        "ids": result.ids,
+        "roles": result.roles,
+        "methods": methods,
+        "scores": {method: rounded(result.arrays[f"scores/{method}"]) for method in methods},
+        "positions": [step.position for step in result.steps],
+        "units": [span.tokens for span in result.spans],
+    }
+    return Raw(
         "attribute_text.html.j2",
-        {
-            "pieces": pieces(result, first.tolist(), predicted),
-            "methods": methods,
-            "steps": result.steps,
-            "kind": result.target.kind,
-            "titles": [one.words.title for one in result.maps],
-        },
-        {
-            "tokens": result.tokens,
-            "ids": result.ids,
-            "roles": result.roles,
-            "methods": methods,
-            "scores": {name: rounded(result.arrays[f"scores/{name}"]) for name in methods},
-            "positions": [step.position for step in result.steps],
-            "units": [span.tokens for span in result.spans],
-        },
+        context,
+        data,
         ("attribute.js",),
         ("attribute.css",),
         terminal=coloured(result),
         notebook=snippet(result),
     )
-    lead = (
-        "Orange with a solid line supports the target, blue with a dashed line opposes it. Point "
-        "at a token for its number; "
-    )
-    lead += "the arrow keys move between tokens."
-    if result.target.kind == "sentence":
-        return Section("The text", lead, [raw, *strongest(result)])
-    columns = "read at", result.target.kind, "probability", "what the model predicts there"
-    rows = [
-        (shown(step), step.position, step.value, step.probability, likely(step))
-        for step in result.steps
-    ]
-    table = Table(
+
+
+def _mean_scores(result: AttributeResult, method: str) -> list[float]:
+    """Return each token's score by a method, averaged over the predictions."""
+    step_scores = np.asarray(result.arrays[f"scores/{method}"], dtype=float)
+    means: list[float] = step_scores.mean(0).tolist()
+    return means
+
+
+def _predictions(result: AttributeResult) -> Table:
+    columns = ["read at", result.target.kind, "probability", "what the model predicts there"]
+    rows = []
+    for step in result.steps:
+        row = (_explained(step), step.position, step.value, step.probability, _likeliest(step))
+        rows.append(row)
+    return Table(
         ["explained", *map(Term, columns)],
         rows,
-        title="Predictions" if several else "",
-        folded=len(result.steps) > 8,
+        title="Predictions" if len(result.steps) > 1 else "",
+        folded=len(result.steps) > MOST_OPEN_STEPS,
     )
-    return Section("The text", lead, [raw, table, *strongest(result)])
 
 
-def shown(step: ExplainedStep) -> str:
-    """What is predicted, and what it is put against."""
+def _explained(step: ExplainedStep) -> str:
+    """Return what is predicted, and what it is put against."""
     return step.token if step.against is None else f"{step.token} against {step.against.token}"
 
 
-def likely(step: ExplainedStep) -> str:
-    """The likeliest tokens of a prediction."""
-    return " · ".join(f"{one.token} {number(one.probability)}" for one in step.predictions)
+def _likeliest(step: ExplainedStep) -> str:
+    """Return the likeliest tokens of a prediction."""
+    texts = [f"{token.token} {number(token.probability)}" for token in step.predictions]
+    return " · ".join(texts)
 
 
-def strongest(result: AttributeResult) -> list[Table]:
-    """For the terminal: the ten units with the largest scores."""
-    spans = sorted(result.spans, key=lambda span: -abs(span.score))[:10]
+def _strongest(result: AttributeResult) -> Table:
+    """Return, for the terminal, the units with the largest scores."""
+    spans = sorted(result.spans, key=lambda span: -abs(span.score))
     rows = []
-    for span in spans:
+    for span in spans[:STRONGEST]:
         first = span.tokens[0]
         last = span.tokens[-1]
-        rows.append(
-            (str(first) if first == last else f"{first}–{last}", span.text[:40], signed(span.score))
-        )
-    return [Table(["token", Term("text"), Term(result.method)], rows, where="terminal")]
+        label = str(first) if first == last else f"{first}–{last}"
+        rows.append((label, span.text[:40], signed(span.score)))
+    return Table(["token", Term("text"), Term(result.method)], rows, where="terminal")
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """A token with what colours it: `strength` in [0, 1], its sign, and where a line ends.
+
+    `parts` are its texts, each with whether it is a sign for white space.
+    """
+
+    index: int
+    parts: list[tuple[str, bool]]
+    strength: str
+    sign: str
+    breaks: bool
+    special: bool
+    predicted: bool
 
 
 def pieces(
     result: AttributeResult, values: Sequence[float], predicted: set[int]
-) -> list[dict[str, object]]:
-    """The tokens with what colours them: strength in [0, 1], sign, and where a line ends."""
-    largest = max((abs(value) for value in map(value_of, values) if value is not None), default=0.0)
-    found: list[dict[str, object]] = []
+) -> list[TextPiece]:
+    """Return the tokens as coloured pieces; `predicted` are indices that are marked."""
+    finite = [value_of(value) or 0.0 for value in values]
+    largest = max(map(abs, finite), default=0.0)
+    text_pieces = []
     for index, token in enumerate(result.tokens):
-        value = value_of(values[index]) or 0.0
-        found.append(
-            {
-                "index": index,
-                "parts": [
-                    (part, bool(SIGNS.fullmatch(part))) for part in SIGNS.split(token) if part
-                ],
-                "strength": f"{abs(value) / largest:.3f}" if largest else "0",
-                "sign": "for" if value > 0 else "against" if value < 0 else "none",
-                "breaks": token.endswith("⏎"),
-                "special": result.special[index],
-                "predicted": index in predicted,
-            }
+        value = finite[index]
+        texts = [part for part in WHITESPACE_SIGNS.split(token) if part]
+        text_pieces.append(
+            TextPiece(
+                index=index,
+                parts=[(part, bool(WHITESPACE_SIGNS.fullmatch(part))) for part in texts],
+                strength=f"{abs(value) / largest:.3f}" if largest else "0",
+                sign=_sign(value),
+                breaks=token.endswith("⏎"),
+                special=result.special[index],
+                predicted=index in predicted,
+            )
         )
-    return found
+    return text_pieces
+
+
+def _sign(value: float) -> str:
+    if value > 0:
+        return "for"
+    return "against" if value < 0 else "none"
 
 
 def coloured(result: AttributeResult) -> Text:
-    """The coloured text for the terminal."""
+    """Return the coloured text for the terminal."""
     largest = max(map(abs, result.scores), default=0.0) or 1.0
-    found = Text()
+    coloured_text = Text()
     for token, value in zip(result.tokens, result.scores, strict=True):
-        share = abs(value) / largest
-        colour = (FOR if value > 0 else AGAINST)["terminal"]
-        shade = [round(255 + (c - 255) * share) for c in colour]
-        style = (
-            f"{'#ffffff' if share > 0.75 else '#111111'} on "
-            f"#{shade[0]:02x}{shade[1]:02x}{shade[2]:02x}"
-        )
-        found.append(clean(token), style=style if share >= 0.02 else "")
+        strength = abs(value) / largest
+        colour = FOR if value > 0 else AGAINST
+        style = _terminal_style(colour, strength) if strength >= LEAST_SHOWN_STRENGTH else ""
+        coloured_text.append(clean(token), style=style)
         if token.endswith("⏎"):
-            found.append("\n")
-    return found
+            coloured_text.append("\n")
+    return coloured_text
+
+
+def _terminal_style(colour: TargetColour, strength: float) -> str:
+    """Return a background between white and the colour, with letters that contrast with it."""
+    red, green, blue = (round(255 + (c - 255) * strength) for c in colour.terminal)
+    letters = "#ffffff" if strength > 0.75 else "#111111"
+    return f"{letters} on #{red:02x}{green:02x}{blue:02x}"
 
 
 def snippet(result: AttributeResult) -> str:
-    """The coloured text as a piece of HTML without scripts, for notebooks; everything in it is
-    escaped.
-    """
-    found = []
+    """Return the coloured text as HTML without scripts, for notebooks; everything is escaped."""
+    spans = []
     for piece, score in zip(pieces(result, result.scores, set()), result.scores, strict=True):
-        index = int(str(piece["index"]))
-        strength = float(str(piece["strength"]))
-        colour = ",".join(map(str, (FOR if piece["sign"] == "for" else AGAINST)["light"]))
-        line = ("solid" if piece["sign"] == "for" else "dashed") if strength >= 0.02 else "none"
-        title = html.escape(f"token {index}, id {result.ids[index]}: {signed(score)}", quote=True)
-        style = f"background:rgba({colour},{strength:.3f});border-bottom:2px {line} currentColor"
-        spelt = html.escape(result.tokens[index])
-        found.append(
-            f'<span style="{style}" title="{title}">{spelt}</span>'
-            + ("<br>" if piece["breaks"] else "")
-        )
-    heads = ", ".join(html.escape(step.token) for step in result.steps[:20])
-    note = f"{html.escape(result.method)}, {html.escape(result.target.sentence)}: <b>{heads}</b>"
-    shown = (
-        '<div dir="auto" '
-        f'style="line-height:2;font-family:serif;overflow-wrap:anywhere">{"<wbr>".join(found)}'
-    )
+        token = result.tokens[piece.index]
+        title = f"token {piece.index}, id {result.ids[piece.index]}: {signed(score)}"
+        spans.append(_notebook_span(piece, token, title))
+    tokens = ", ".join(html.escape(step.token) for step in result.steps[:MOST_NAMED_STEPS])
+    method = html.escape(result.method)
+    target = html.escape(result.target.sentence)
     return (
-        shown + f'<div style="font:12px sans-serif">{note}. Orange, solid line: for; blue, dashed: '
-        "against.</div></div>"
+        '<div dir="auto" style="line-height:2;font-family:serif;overflow-wrap:anywhere">'
+        f"{'<wbr>'.join(spans)}"
+        f'<div style="font:12px sans-serif">{method}, {target}: <b>{tokens}</b>. Orange, solid '
+        "line: for; blue, dashed: against.</div></div>"
     )
+
+
+def _notebook_span(piece: TextPiece, token: str, title: str) -> str:
+    """Return a token's element: its background shows its strength, its underline the sign."""
+    colour = FOR if piece.sign == "for" else AGAINST
+    line = "none"
+    if float(piece.strength) >= LEAST_SHOWN_STRENGTH:
+        line = "solid" if piece.sign == "for" else "dashed"
+    rgb = ",".join(map(str, colour.light))
+    style = (
+        f"background:rgba({rgb},{float(piece.strength):.3f});border-bottom:2px {line} currentColor"
+    )
+    escaped_title = html.escape(title, quote=True)
+    span = f'<span style="{style}" title="{escaped_title}">{html.escape(token)}</span>'
+    return f"{span}<br>" if piece.breaks else span
 
 
 def signed(value: float) -> str:
-    """A number with its sign always shown.
+    """Return a number with its sign always shown.
 
     >>> signed(0.25), signed(-2.0)
     ('+0.250', '−2.00')
@@ -232,136 +299,138 @@ def signed(value: float) -> str:
 
 
 def rounded(values: object) -> list[list[float]]:
-    """Scores short enough to be carried by a page."""
-    return [
-        [float(f"{value:.5g}") for value in row] for row in np.asarray(values, dtype=float).tolist()
-    ]
+    """Return scores short enough to be carried by a page."""
+    rows = np.asarray(values, dtype=float).tolist()
+    return [[float(f"{value:.5g}") for value in row] for row in rows]
 
 
 @section("attribute", 20)
 def trust(result: AttributeResult) -> Section:
-    """Faithfulness and completeness of the maps."""
-    checked = [
-        (one.words.title, one.faithfulness) for one in result.maps if one.faithfulness is not None
-    ]
+    """Return faithfulness and completeness of the maps."""
+    checked: list[tuple[str, Faithfulness]] = []
+    for record in result.maps:
+        if record.faithfulness is not None:
+            checked.append((record.words.title, record.faithfulness))
     parts: list[Part] = []
     if checked:
-        first = checked[0][1]
-        judged = result.target.judged
-        caption = (
-            "Deletion: the most important units go first; a good map falls at once. Insertion: "
-            "they come back first; a "
-        )
-        caption += f"good map rises at once. Missing units are replaced by {first.substitute}."
-        alt = (
-            f"The {judged} as units are replaced in the order of their scores, and as they are "
-            "put back"
-        )
-        columns: list[Term | str] = [
-            "method",
-            Term(
-                "deletion",
-                f"Area under the {judged} as the highest units are replaced first; low is good.",
-            ),
-            Term("insertion", "The same as the highest units are put back first; high is good."),
-        ]
-        rows = [
-            Line(name, [cell_of(one.deletion, "area"), cell_of(one.insertion, "area")])
-            for name, one in checked
-        ]
-        rows.append(
-            Line(
-                "random order",
-                [cell_of(first.random, key) for key in ("deletion", "insertion")],
-                note="averaged",
-            )
-        )
-        parts += [Figure("curves", lambda: curves(result), alt, caption), Table(columns, rows)]
-        parts += [Prose(first.no_interval)] if first.no_interval else []
+        parts += _faithfulness(result, checked)
     else:
         parts.append(Prose("Faithfulness was not measured."))
-    for one in result.maps:
-        if (gap := one.completeness) is not None:
-            pieces = f"{gap.segments} piece{'s' if gap.segments > 1 else ''}"
-            said = (
-                "Its scores must sum to the target's change from the baseline; they miss by at "
-                "most "
-            )
-            said += (
-                f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {pieces} of "
-                "the path)."
-            )
-            parts.append(Prose(said, f"Completeness of {one.words.title.lower()}."))
-    return Section(
-        "How far to trust it",
-        "Take away what a map calls important, and the prediction should go.",
-        parts,
+    for record in result.maps:
+        if record.completeness is not None:
+            parts.append(_completeness(record.words.title, record.completeness))
+    lead = "Take away what a map calls important, and the prediction should go."
+    return Section("How far to trust it", lead, parts)
+
+
+def _faithfulness(result: AttributeResult, checked: list[tuple[str, Faithfulness]]) -> list[Part]:
+    """Return the curves of deletion and insertion, and the areas under them by method."""
+    judged = result.target.judged
+    first = checked[0][1]
+    figure = Figure(
+        "curves",
+        lambda: curves(result),
+        f"The {judged} as units are replaced in the order of their scores, and as they are put "
+        "back",
+        "Deletion: the most important units go first; a good map falls at once. Insertion: they "
+        "come back first; a good map rises at once. Missing units are replaced by "
+        f"{first.substitute}.",
     )
+    columns = [
+        "method",
+        Term(
+            "deletion",
+            f"Area under the {judged} as the highest units are replaced first; low is good.",
+        ),
+        Term("insertion", "The same as the highest units are put back first; high is good."),
+    ]
+    lines = []
+    for title, faithfulness in checked:
+        areas = [cell_of(faithfulness.deletion, "area"), cell_of(faithfulness.insertion, "area")]
+        lines.append(Line(title, areas))
+    random_areas = [cell_of(first.random, "deletion"), cell_of(first.random, "insertion")]
+    lines.append(Line("random order", random_areas, note="averaged"))
+    parts: list[Part] = [figure, Table(columns, lines)]
+    if first.no_interval:
+        parts.append(Prose(first.no_interval))
+    return parts
+
+
+def _completeness(title: str, completeness: Completeness) -> Prose:
+    """Say how much the scores miss of the sum that they must have."""
+    plural = "s" if completeness.segments > 1 else ""
+    gap = 100 * max(completeness.relative_gap)
+    sentence = (
+        "Its scores must sum to the target's change from the baseline; they miss by at most "
+        f"{gap:.2g} % ({completeness.evaluations} gradients on {completeness.segments} "
+        f"piece{plural} of the path)."
+    )
+    return Prose(sentence, f"Completeness of {title.lower()}.")
 
 
 def curves(result: AttributeResult) -> go.Figure:
-    """Deletion and insertion curves of each method: probability (or cosine) as units are replaced
-    or put back.
+    """Return deletion and insertion curves of each method.
+
+    They show the probability (or cosine) as units are replaced or put back.
     """
-    series = {
-        f"{one.method}, {name}": (curve.share, curve.probability)
-        for one in result.maps
-        if one.faithfulness is not None
-        for name, curve in (
-            ("deletion", one.faithfulness.deletion),
-            ("insertion", one.faithfulness.insertion),
-        )
-    }
-    x = "share of the units replaced (deletion) or put back (insertion)"
-    return figures.lines(series, x, result.target.judged, zero=True)
+    series = {}
+    for record in result.maps:
+        if record.faithfulness is None:
+            continue
+        deletion = record.faithfulness.deletion
+        insertion = record.faithfulness.insertion
+        series[f"{record.method}, deletion"] = (deletion.share, deletion.probability)
+        series[f"{record.method}, insertion"] = (insertion.share, insertion.probability)
+    x_title = "share of the units replaced (deletion) or put back (insertion)"
+    return figures.lines(series, x_title, result.target.judged, zero=True)
 
 
 def scores(result: AttributeResult, method: str | None = None) -> go.Figure:
-    """Scores of units as bars, in reading order; of a continuation, as a matrix of predictions by
-    tokens.
+    """Return the scores of units as bars, in reading order.
+
+    For a continuation it is a matrix of predictions by tokens. Raises BadInput for a method that
+    was not run.
     """
     method = method or result.method
     if f"scores/{method}" not in result.arrays:
-        raise BadInput(
-            f"There is no map by {method!r}; there are: "
-            f"{', '.join(one.method for one in result.maps)}."
-        )
+        methods = ", ".join(record.method for record in result.maps)
+        raise BadInput(f"There is no map by {method!r}; there are: {methods}.")
     if len(result.steps) > 1:
-        values = np.asarray(result.arrays[f"scores/{method}"], dtype=float)
-        top = float(np.abs(values).max()) or 1.0
-        return figures.heat(
-            values.tolist(),
-            result.tokens,
-            [step.token for step in result.steps],
-            low=-top,
-            high=top,
-            scale=("#5b9bd5", "#fbfaf6", "#e8833a"),
-        )
-    units = np.asarray(result.arrays[f"units/{method}"], dtype=float)[0].tolist()
+        return _score_matrix(result, np.asarray(result.arrays[f"scores/{method}"], dtype=float))
+    unit_scores = np.asarray(result.arrays[f"units/{method}"], dtype=float)[0].tolist()
+    names = [f"{index} {literal(span.text)}" for index, span in enumerate(result.spans)]
+    colours = [FOR_HEX if score > 0 else AGAINST_HEX for score in unit_scores]
     figure = figures.empty("", f"{literal(method)}, {result.target.kind}")
-    names = [f"{k} {literal(span.text)}" for k, span in enumerate(result.spans)]
-    colours = ["#e8833a" if value > 0 else "#5b9bd5" for value in units]
-    figure.add_bar(x=names, y=units, marker={"color": colours}, showlegend=False)
+    figure.add_bar(x=names, y=unit_scores, marker={"color": colours}, showlegend=False)
     return figure.update_xaxes(type="category")
+
+
+def _score_matrix(result: AttributeResult, values: npt.NDArray[Any]) -> go.Figure:
+    largest = float(np.abs(values).max()) or 1.0
+    return figures.heat(
+        values.tolist(),
+        result.tokens,
+        [step.token for step in result.steps],
+        low=-largest,
+        high=largest,
+        scale=(AGAINST_HEX, PAPER_HEX, FOR_HEX),
+    )
 
 
 @section("attribute", 30)
 def numbers(result: AttributeResult) -> Section:
-    """Every token's score by every method."""
-    means = [
-        np.asarray(result.arrays[f"scores/{one.method}"], dtype=float).mean(0).tolist()
-        for one in result.maps
-    ]
-    first = enumerate(result.tokens[:TABLE_ROWS])
-    rows = [
-        (f"{index} {token}", result.ids[index], *(mean[index] for mean in means))
-        for index, token in first
-    ]
-    columns: list[Term | str] = ["token", Term("id"), *(Term(one.method) for one in result.maps)]
-    parts: list[Table | Prose] = [
+    """Return every token's score by every method."""
+    means = [_mean_scores(result, record.method) for record in result.maps]
+    rows = []
+    for index, token in enumerate(result.tokens[:MOST_TABLE_ROWS]):
+        token_scores = [mean[index] for mean in means]
+        rows.append((f"{index} {token}", result.ids[index], *token_scores))
+    columns = ["token", Term("id"), *(Term(record.method) for record in result.maps)]
+    parts: list[Part] = [
         Table(columns, rows, title=f"{len(rows)} tokens", folded=True, where="page")
     ]
-    if len(result.tokens) > TABLE_ROWS:
-        parts.append(Prose(f"{len(result.tokens) - TABLE_ROWS} more are in arrays.safetensors."))
+    left_out = len(result.tokens) - MOST_TABLE_ROWS
+    if left_out > 0:
+        parts.append(Prose(f"{left_out} more are in arrays.safetensors."))
     averaged = ", averaged over the predictions" if len(result.steps) > 1 else ""
     return Section("Every number", f"Scores as they are in result.json{averaged}.", parts)

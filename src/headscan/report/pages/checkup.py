@@ -1,10 +1,14 @@
-"""The page of a checkup: the sheet, one picture, what each finding means and what to do, the
-figures of the questions.
+"""The sections of a checkup's page: the shape, every condition, and the other questions.
+
+`checkup_head` has the top of the page with the sheet.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -14,28 +18,25 @@ from headscan.measures.measure import leading
 from headscan.report.kit import (
     Facts,
     Figure,
-    Head,
     Raw,
     Section,
     Table,
     Term,
     figures,
-    page,
     palette,
     section,
     table,
 )
 from headscan.report.kit.parts import Part
-from headscan.report.kit.words import literal, named
-from headscan.report.pages.checkup_sheet import SIGNS, rows_of, sheet
+from headscan.report.kit.words import literal
+from headscan.report.pages.checkup_sheet import SIGNS, SheetRow, rows_of
 from headscan.report.pages.scan_layers import Axis
 from headscan.run import Row
 
 if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
 
-LEAK = "Leak: what of the text is still in the states"
-RETRIEVAL = {
+REMEDY_TERMS = {
     "recall_at_1": Term(
         "found first", "Share of passages whose next passage is nearest.", percent=True
     ),
@@ -44,424 +45,193 @@ RETRIEVAL = {
     "average_cosine": Term("average cosine"),
     "remedy": Term("remedy"),
 }
-BRANCHES = {"part": Term("branch"), "share": Term("share of the average cosine", percent=True)}
-
-
-@page("checkup")
-def head(result: CheckupResult) -> Head:
-    """How many models have an alarm, which and of what, what was read, and the sheet."""
-    subtitle = f"{_verdict(result)} {_read(result)}".strip()
-    return Head(
-        [_title(result)], subtitle, [sheet(result)], alarm=bool(_alarms(result)), listed=False
-    )
-
-
-def _title(result: CheckupResult) -> str:
-    """How many models have an alarm; where there is none because too little was read, that."""
-    ill = _alarms(result)
-    few = _undecided(result)
-    count = len(result.examinations)
-    first = result.examinations[0]
-    if count == 1:
-        alarms = len(ill.get(first.model, []))
-        if alarms:
-            return f"{first.model}: {alarms} alarm{'s' * (alarms > 1)}"
-        if few:
-            return (
-                f"{first.model}: too few {first.evidence.unit} to raise an alarm; "
-                f"{_beyond(result, first)}"
-            )
-        return f"{first.model}: no alarm"
-    if ill:
-        return f"{len(ill)} of {count} models need{'s' * (len(ill) == 1)} attention"
-    if len(few) == count:
-        return f"Too few {first.evidence.unit} to raise an alarm in any of {count} models"
-    if few:
-        return (
-            f"No alarm in {count - len(few)} of {count} models; too few {few[0].evidence.unit} "
-            "for one in the rest"
-        )
-    return f"No alarm in {count} models"
-
-
-def _undecided(result: CheckupResult) -> list[Examination]:
-    """The examinations without an alarm of which too little was read to raise one."""
-    ill = _alarms(result)
-    return [one for one in result.examinations if one.too_few and one.model not in ill]
-
-
-def _possible(result: CheckupResult, examined: Examination) -> list[Observation]:
-    """What would be an alarm of this model, had more been read, and counts."""
-    return [
-        one
-        for one in result.findings
-        if one.model == examined.model and one.possible and not one.passed
-    ]
-
-
-def _beyond(result: CheckupResult, examined: Examination) -> str:
-    from headscan.diagnosis.result import beyond_limit
-
-    return beyond_limit(_possible(result, examined))
-
-
-def _shortage(result: CheckupResult, examined: Examination) -> str:
-    """The sentence on one model of which too little was read: how much, and which numbers lie
-    beyond their limit.
-    """
-    names = [f"{one.title.lower()} ({one.code})" for one in _possible(result, examined)]
-    which = f"; beyond the limit: {' and '.join(names)}" if names else ""
-    return f"{examined.shortage}{which}."
-
-
-def _alarms(result: CheckupResult) -> dict[str, list[Observation]]:
-    """The alarms that count, by model."""
-    found: dict[str, list[Observation]] = {}
-    for one in result.findings:
-        if not one.known and not one.passed:
-            found.setdefault(one.model or "", []).append(one)
-    return found
-
-
-def _verdict(result: CheckupResult) -> str:
-    """The alarms of each source by name; without any, what is known of leaks all the same."""
-    several = len(result.examinations) > 1
-    ill = _alarms(result)
-    said = []
-    for model, found in ill.items():
-        *more, last = (one.title.lower() for one in found)
-        said.append(
-            (f"{model}: " if several else "")
-            + " and ".join([", ".join(more), last] if more else [last])
-        )
-    few = _undecided(result)
-    short = " ".join((f"{one.model}: " if several else "") + _shortage(result, one) for one in few)
-    healthy = len(result.examinations) - len(said) - len(few)
-    if not said and few:
-        rest = f"The other{'s' * (healthy > 1)}: no alarm." if healthy else ""
-        return " ".join(filter(None, [short, rest, _leak(result)]))
-    if not said:
-        return f"None of the alarms is raised{' in any of them' * several}. {_leak(result)}".strip()
-    named = "; ".join(said)
-    rest = f" The other{'s' * (healthy > 1)}: no alarm." if healthy else ""
-    named = f"{named[:1].upper() if not several else named[:1]}{named[1:]}."
-    alone = [one.shortage for one in result.examinations if one.too_few and not several]
-    short = f"{alone[0]}: no other alarm on the text could be raised." if alone else short
-    return f"{named} {short}".strip() + rest
-
-
-def _read(result: CheckupResult) -> str:
-    """The text and its tokens, and beside how many reference models."""
-    # all verbs come with it: no other page waits for them
-    from headscan.diagnosis.result import population
-
-    text = result.protocol.text
-    settings = result.protocol.settings
-    healthy = sum(one.kind == "healthy" for one in population())
-    beside = (
-        f"beside {healthy} healthy reference models"
-        + f" (population {result.population})" * bool(result.population)
-    )
-    if text is None or not text.tokens:
-        return f"Read {beside}."
-    context = text.context or settings.get("context")
-    alone = " each text by itself" if text.alone else f" in windows of {context}" if context else ""
-    return f"{text.tokens:,} tokens of {named(str(text.source))}{alone}, {beside}."
-
-
-def _leak(result: CheckupResult) -> str:
-    """Whether states give text away: no alarm, for those of most models do, and not to be taken for
-    safe.
-    """
-    leaks = [
-        one for each in result.examinations for one in each.observations if one.question == "leak"
-    ]
-    seen = {one.code: one.present for one in leaks} | dict.fromkeys(
-        (one.code for one in result.findings), True
-    )
-    if seen.get("HS301"):
-        return (
-            "As with most models, states give the prompt away (HS301): the text could be read "
-            "back from them."
-        )
-    if seen.get("HS302"):
-        return "As with most models, the text shows through noise on the states (HS302)."
-    return "" if "HS301" in seen else "Whether the states give their text away was not examined."
+BRANCH_TERMS = {
+    "part": Term("branch"),
+    "share": Term("share of the average cosine", percent=True),
+}
+SHAPE_PANELS = (
+    ("average_cosine", "average cosine"),
+    ("participation_ratio", "directions in use"),
+)
+LOSS_FIELDS = {"loss": "loss", "frequencies alone": "unigram_entropy"}
+MOST_BRANCHES = 8
+LEAST_BRANCH_SHARE = 0.02
 
 
 @section("checkup", 10)
 def shape(result: CheckupResult) -> Section:
-    """Average cosine and directions in use over depth."""
-
-    def draw() -> go.Figure:
-        figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
-        figure.update_layout(figures.empty("", "").layout)
-        every = [
-            Row(row | {"model": one.model})
-            for one in result.examinations
-            for row in one.evidence.sites
-        ]
-        axis = Axis(every, result.models)
-        measures = (
-            ("average_cosine", "average cosine"),
-            ("participation_ratio", "directions in use"),
-        )
-        for panel, (measure, title) in enumerate(measures, 1):
-            for index, one in enumerate(result.examinations):
-                random = [row for row in one.evidence.nulls if row["null"] == "random-init"]
-                for rows, dash in ((one.evidence.sites, "solid"), (random, "dot")):
-                    for stack, line in _lines(axis, one.model, rows).items():
-                        name = " ".join(word for word in (one.model, stack) if word)
-                        name = name if dash == "solid" else f"{name}, random weights"
-                        values = [row.number(leading(row, measure)) for _, row in line]
-                        ends = [
-                            row.interval(leading(row, measure)) if dash == "solid" else None
-                            for _, row in line
-                        ]
-                        figure.add_scatter(
-                            x=[x for x, _ in line],
-                            y=values,
-                            text=[row.text("site") for _, row in line],
-                            hovertemplate="%{text}: %{y:.3g}",
-                            name=literal(name),
-                            mode="lines+markers",
-                            showlegend=panel == 1,
-                            legendgroup=f"{index}{stack}{dash}",
-                            error_y=figures.reach(values, ends),
-                            line={"color": palette.model_colour(index), "dash": dash},
-                            row=panel,
-                            col=1,
-                        )
-            figure.update_yaxes(title_text=title, row=panel, col=1)
-        ticks = axis.ticks(every)
-        figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values())).update_xaxes(
-            title_text=axis.title, row=2, col=1
-        )
-        figure.update_yaxes(type="log", dtick=1, row=2, col=1)
-        look = {"title_font_size": 12, "color": palette.ROLES["muted"][0], "fixedrange": True}
-        return figure.update_xaxes(**look).update_yaxes(
-            **look, gridcolor=palette.ROLES["hairline"][0]
-        )
-
-    lead = (
-        "How the tokens lie at each site, sinks left out: how alike in direction, along how many "
-        "directions they differ."
-    )
-    caption = (
+    """Return average cosine and directions in use over depth."""
+    figure = Figure(
+        "shape",
+        lambda: _shape_by_site(result),
+        "Average cosine and directions in use by site",
         "Average cosine between two tokens, and below it directions in use (participation ratio), "
-        "from the embedding to "
+        "from the embedding to the last site; dotted: the same architecture with random weights. "
+        "Bars: 95 % intervals.",
+        520,
     )
-    caption += (
-        "the last site; dotted: the same architecture with random weights. Bars: 95 % intervals."
+    lead = (
+        "The figure shows how alike in direction the tokens of each site are, and along how many "
+        "directions they differ. Sinks are left out."
     )
-    drawn = Figure("shape", draw, "Average cosine and directions in use by site", caption, 520)
-    return Section("Shape: how the tokens lie", lead, [drawn])
+    return Section("Shape: how the tokens lie", lead, [figure])
 
 
-def _lines(axis: Axis, model: str, rows: Sequence[Row]) -> dict[str, list[tuple[float, Row]]]:
-    """Map each stack of a model ("" unless it is an encoder-decoder) to its sites of the main
-    stream, in order of place.
+def _shape_by_site(result: CheckupResult) -> go.Figure:
+    """Return two panels, one measure each, with a line a model and its random weights."""
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    figure.update_layout(figures.empty("", "").layout)
+    all_rows = []
+    for examined in result.examinations:
+        all_rows += [Row(row | {"model": examined.model}) for row in examined.evidence.sites]
+    axis = Axis(all_rows, result.models)
+    for panel, (measure, axis_title) in enumerate(SHAPE_PANELS, 1):
+        for index, examined in enumerate(result.examinations):
+            for line in _shape_lines(axis, examined, index):
+                _add_shape_line(figure, line, measure, panel)
+        figure.update_yaxes(title_text=axis_title, row=panel, col=1)
+    ticks = axis.ticks(all_rows)
+    figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
+    figure.update_xaxes(title_text=axis.title, row=2, col=1)
+    figure.update_yaxes(type="log", dtick=1, row=2, col=1)
+    look = {"title_font_size": 12, "color": palette.ROLES["muted"][0], "fixedrange": True}
+    figure.update_xaxes(**look)
+    return figure.update_yaxes(**look, gridcolor=palette.ROLES["hairline"][0])
+
+
+@dataclass(frozen=True)
+class ShapeLine:
+    """The sites of one stack of a model, or of its random weights, with their x; in order."""
+
+    name: str
+    group: str
+    points: list[tuple[float, Row]]
+    index: int
+    random: bool
+
+
+def _shape_lines(axis: Axis, examined: Examination, index: int) -> list[ShapeLine]:
+    """Return the lines of the index-th model, then those of its random weights."""
+    evidence = examined.evidence
+    random_rows = [row for row in evidence.nulls if row["null"] == "random-init"]
+    lines = []
+    for rows, random in ((evidence.sites, False), (random_rows, True)):
+        for stack, points in _points_by_stack(axis, examined.model, rows).items():
+            name = f"{examined.model} {stack}" if stack else examined.model
+            if random:
+                name = f"{name}, random weights"
+            group = f"{index}{stack}{'dot' if random else 'solid'}"
+            lines.append(ShapeLine(name, group, points, index, random))
+    return lines
+
+
+def _points_by_stack(
+    axis: Axis, model: str, rows: Sequence[Row]
+) -> dict[str, list[tuple[float, Row]]]:
+    """Map each stack of a model to its sites of the main stream, in order of place.
+
+    The stack is "" unless the model is an encoder-decoder.
     """
-    lines: dict[str, list[tuple[float, Row]]] = {}
+    points_by_stack: defaultdict[str, list[tuple[float, Row]]] = defaultdict(list)
     for row in rows:
         place = axis.place(Row(row | {"model": model}))
         if not place.part:
-            lines.setdefault(place.stack, []).append((place.x, row))
-    for line in lines.values():
-        line.sort(key=lambda pair: pair[0])
-    return lines
+            points_by_stack[place.stack].append((place.x, row))
+    for points in points_by_stack.values():
+        points.sort(key=lambda point: point[0])
+    return points_by_stack
+
+
+def _add_shape_line(figure: go.Figure, line: ShapeLine, measure: str, panel: int) -> None:
+    rows = [row for _, row in line.points]
+    values = [row.number(leading(row, measure)) for row in rows]
+    intervals = [None if line.random else row.interval(leading(row, measure)) for row in rows]
+    dash = "dot" if line.random else "solid"
+    figure.add_scatter(
+        x=[x for x, _ in line.points],
+        y=values,
+        text=[row.text("site") for row in rows],
+        hovertemplate="%{text}: %{y:.3g}",
+        name=literal(line.name),
+        mode="lines+markers",
+        showlegend=panel == 1,
+        legendgroup=line.group,
+        error_y=figures.error_bars(values, intervals),
+        line={"color": palette.model_colour(line.index), "dash": dash},
+        row=panel,
+        col=1,
+    )
+
+
+@dataclass(frozen=True)
+class ConditionEntry:
+    """A condition as `checkup_conditions.html.j2` shows it.
+
+    `results` has for each model its name ("" where there is one model), a sentence and the advice.
+    """
+
+    code: str
+    title: str
+    state: str
+    sign: str
+    meaning: str
+    results: list[tuple[str, str, str]]
+    table: Table
+    source: str
+    limits: str
+    measured: str
 
 
 @section("checkup", 20)
 def conditions(result: CheckupResult) -> Section:
-    """What each number means, what was found, what to do, and how it was measured; folded."""
+    """Return what each number means, what was found, what to do, and how it was measured."""
+    entries = [_condition_entry(result, row) for row in rows_of(result)]
+    lead = (
+        "Each number of the sheet is explained: what it means, what was found, what to do, how "
+        "it was measured. Open one by a click."
+    )
+    raw = Raw("checkup_conditions.html.j2", {"conditions": entries})
+    return Section("What was looked for", lead, [raw])
+
+
+def _condition_entry(result: CheckupResult, row: SheetRow) -> ConditionEntry:
     from headscan.diagnosis.registry import CONDITIONS
 
     several = len(result.examinations) > 1
-    shown = []
-    for row in rows_of(result):
-        every = [
-            (each.model, one)
-            for each in result.examinations
-            for one in each.observations
-            if one.code == row.code
-        ]
-        states = {cell.model: cell.state for cell in row.cells}
-        worst = min(states.values(), key=list(SIGNS).index)
-        found = [
-            (model if several else "", one.sentence, one.advice if one.present else "")
-            for model, one in every
-        ]
-        known = CONDITIONS.get(row.code)  # a plug-in that had it may be gone
-        shown.append(
-            {
-                "code": row.code,
-                "title": row.title,
-                "state": worst,
-                "sign": SIGNS[worst],
-                "meaning": every[0][1].meaning,
-                "found": found,
-                "table": _table(every),
-                "source": every[0][1].source,
-                "limits": known.limits if known else "",
-                "measured": known.sentence if known else "",
-            }
-        )
-    lead = (
-        "Every number of the sheet: what it means, what was found, what to do, how it was "
-        "measured. Open one by a click."
-    )
-    return Section(
-        "What was looked for", lead, [Raw("checkup_conditions.html.j2", {"conditions": shown})]
+    observed = []
+    for examined in result.examinations:
+        for observation in examined.observations:
+            if observation.code == row.code:
+                observed.append((examined.model, observation))
+    results = []
+    for model, observation in observed:
+        advice = observation.advice if observation.present else ""
+        results.append((model if several else "", observation.sentence, advice))
+    urgency = list(SIGNS)
+    worst = min((cell.state for cell in row.cells), key=urgency.index)
+    first = observed[0][1]
+    condition = CONDITIONS.get(row.code)  # a plug-in that had it may be gone
+    return ConditionEntry(
+        code=row.code,
+        title=row.title,
+        state=worst,
+        sign=SIGNS[worst],
+        meaning=first.meaning,
+        results=results,
+        table=_condition_table(observed),
+        source=first.source,
+        limits=condition.limits if condition else "",
+        measured=condition.sentence if condition else "",
     )
 
 
-@section("checkup", 30)
-def cause(result: CheckupResult) -> Section | None:
-    """Loss beside counting, which branches build the cone, and the conditions of the cause."""
-    losses = {
-        one.model: one.evidence.loss for one in result.examinations if one.evidence.loss is not None
-    }
-    parts: list[Part] = []
-    if losses:
-        names = {"loss": "loss", "unigram_entropy": "frequencies alone"}
-        values = {
-            title: [row.number(name) for row in losses.values()] for name, title in names.items()
-        }
-        alt = "Loss of each model beside the entropy of the text's tokens"
-        caption = "Loss, and what knowing the tokens' frequencies loses."
-        parts.append(_bars("loss", list(losses), values, "nats a token", alt, caption))
-    parts += [
-        one
-        for each in result.examinations
-        if (one := _branches(each, several=len(result.examinations) > 1))
-    ]
-    lead = (
-        "How well the next token is predicted, and how much each branch adds to the average cosine."
-    )
-    return Section("Cause: what made the shape", lead, parts) if parts else None
-
-
-@section("checkup", 40)
-def leak(result: CheckupResult) -> Section | None:
-    """What the states of one block give away: tokens guessed without them, read through noise, read
-    by exact search.
-    """
-    shown = [one for one in result.examinations if one.evidence.read or one.evidence.bits]
-    if not shown:
-        return None
-    every = [(one.evidence.read, one.evidence.bits) for one in shown]
-    values = {
-        "guessed without states": [bits.guessed if bits else None for _, bits in every],
-        "named through noise": [bits.named if bits else None for _, bits in every],
-        "read by exact search": [read.recovered if read else None for read, _ in every],
-    }
-    noise = next((f"{bits.noise:g}" for _, bits in every if bits), "")
-    lead = (
-        "Whether the states of one block give their text back, by exact search with a "
-        "certificate, and what noise leaves of "
-    )
-    lead += "it; whether tokens know of each other."
-    caption = "Tokens named from the states of one block." + (
-        f" Noise: {noise} of the states' rms." if noise else ""
-    )
-    alt = "Share of tokens that are named without states, through noise, and by exact search"
-    figure = _bars(
-        "leak", [one.model for one in shown], values, "share of tokens", alt, caption, most=1.0
-    )
-    return Section(LEAK, lead, [figure])
-
-
-@section("checkup", 50)
-def cure(result: CheckupResult) -> Section | None:
-    """The advice of what is present, what a bias takes away, and what remedies gain."""
-    gauges = {
-        one.model: one.evidence.gauge
-        for one in result.examinations
-        if one.evidence.gauge is not None
-    }
-    parts: list[Part] = []
-    if gauges:
-        _, before, after = map(list, zip(*gauges.values(), strict=True))
-        values = {"as it is": before, "with a bias of the output head": after}
-        axis = "average cosine at the output head's input"
-        alt = "Average cosine at the output head's input before and after a bias of the output head"
-        parts.append(
-            _bars(
-                "cure", list(gauges), values, axis, alt, "The same logits, with and without a bias."
-            )
-        )
-    for one in result.examinations:
-        if (tried := one.evidence.cure) is not None:
-            title = (
-                f"{tried.queries} passages of {tried.length} tokens search for the passage that "
-                "follows"
-            )
-            title += f", {one.model}" * (len(result.examinations) > 1)
-            columns = (
-                "remedy",
-                "recall_at_1",
-                "recall_at_1_gain",
-                "recall_at_10",
-                "average_cosine",
-                "hubness",
-            )
-            parts.append(table(tried.rows, *columns, terms=RETRIEVAL, title=title, where="page"))
-    lead = (
-        "What would help against what all tokens have in common, and for search, as far as it was "
-        "measured on this model."
-    )
-    return Section("Cure: what would help", lead, parts) if parts else None
-
-
-@section("checkup", 60)
-def not_done(result: CheckupResult) -> Section | None:
-    """What there was no time for, or what the source has not."""
-    rows = [(one.model, reason) for one in result.examinations for reason in one.evidence.skipped]
-    lead = "What these sources lack, or the budget did not allow."
-    return Section("Not examined", lead, [Facts("", rows, where="page")]) if rows else None
-
-
-def _bars(
-    name: str,
-    models: Sequence[str],
-    values: Mapping[str, Sequence[float | None]],
-    axis: str,
-    alt: str,
-    caption: str,
-    *,
-    most: float | None = None,
-) -> Figure:
-    """Horizontal bars, some a model; as high as there are bars."""
-    return Figure(
-        name,
-        lambda: figures.bars(models, values, axis, most),
-        alt,
-        caption,
-        100 + 28 * len(models) * len(values),
-    )
-
-
-def _found(one: Observation) -> str:
-    if not one.present:
-        return "no"
-    if one.possible:
-        return "too few tokens for an alarm"
-    return "notice" if one.known else "alarm" if one.sure is not False else "alarm, not certain"
-
-
-def _threshold(one: Observation) -> str:
-    alarm = f", alarm {one.alarm:g}" if one.alarm is not None else ""
-    return f"at {'least' if one.least else 'most'} {one.threshold:g}{alarm}"
-
-
-def _table(every: Sequence[tuple[str, Observation]]) -> Table:
-    """One condition, a row a model."""
-    owner = {id(one): model for model, one in every}
+def _condition_table(observed: Sequence[tuple[str, Observation]]) -> Table:
+    """Return the numbers of a condition, a row a model."""
+    model_of = {id(observation): model for model, observation in observed}
     return table(
-        [one for _, one in every],
-        (Term("model"), lambda one: owner[id(one)]),
-        (Term("found", "Alarm; notice, where it is no fault by itself; no."), _found),
+        [observation for _, observation in observed],
+        (Term("model"), lambda observation: model_of[id(observation)]),
+        (Term("found", "Alarm; notice, where it is no fault by itself; no."), _level),
         "value",
         "null",
         (
@@ -476,19 +246,202 @@ def _table(every: Sequence[tuple[str, Observation]]) -> Table:
     )
 
 
-def _branches(one: Examination, *, several: bool) -> Table | None:
-    """The branches that add most to the cone of the last block, and that take most away."""
-    last = one.evidence.blocks[-1].text("site") if one.evidence.blocks else ""
+def _level(observation: Observation) -> str:
+    if not observation.present:
+        return "no"
+    if observation.possible:
+        return "too few tokens for an alarm"
+    if observation.known:
+        return "notice"
+    return "alarm, not certain" if observation.sure is False else "alarm"
+
+
+def _threshold(observation: Observation) -> str:
+    bound = "least" if observation.least else "most"
+    text = f"at {bound} {observation.threshold:g}"
+    if observation.alarm is not None:
+        text += f", alarm {observation.alarm:g}"
+    return text
+
+
+@section("checkup", 30)
+def cause(result: CheckupResult) -> Section | None:
+    """Return loss beside the tokens' entropy, and which branches build the cone."""
+    several = len(result.examinations) > 1
+    parts: list[Part] = _losses(result)
+    for examined in result.examinations:
+        parts += _branches(examined, several=several)
+    if not parts:
+        return None
+    lead = (
+        "This section shows how well the next token is predicted, and how much each branch adds "
+        "to the average cosine."
+    )
+    return Section("Cause: what made the shape", lead, parts)
+
+
+def _losses(result: CheckupResult) -> list[Part]:
+    """Return the losses as bars; none where no model predicts a next token."""
+    loss_rows = {
+        examined.model: examined.evidence.loss
+        for examined in result.examinations
+        if examined.evidence.loss is not None
+    }
+    if not loss_rows:
+        return []
+    values = {}
+    for bar, field in LOSS_FIELDS.items():
+        values[bar] = [row.number(field) for row in loss_rows.values()]
+    draw = partial(figures.bars, list(loss_rows), values, "nats a token")
+    return [
+        Figure(
+            "loss",
+            draw,
+            "Loss of each model beside the entropy of the text's tokens",
+            "Loss, and what knowing the tokens' frequencies loses.",
+            _bars_height(loss_rows, values),
+        )
+    ]
+
+
+def _bars_height(models: Mapping[str, object] | Sequence[str], values: Mapping[str, object]) -> int:
+    """Return the height of a figure with a bar for each model and kind of value."""
+    return 100 + 28 * len(models) * len(values)
+
+
+def _branches(examined: Examination, *, several: bool) -> list[Table]:
+    """Return the branches that add most to the cone of the last block, and that take most away."""
+    evidence = examined.evidence
+    last = evidence.blocks[-1].text("site") if evidence.blocks else ""
     rows = [
         row
-        for row in one.evidence.anatomy
-        if row["site"] == last and abs(row.number("share") or 0.0) >= 0.02
+        for row in evidence.anatomy
+        if row["site"] == last and abs(row.number("share") or 0.0) >= LEAST_BRANCH_SHARE
     ]
     if not rows:
-        return None
+        return []
     rows.sort(key=lambda row: -(row.number("share") or 0.0))
-    shown: Sequence[Row] = rows if len(rows) <= 8 else [*rows[:5], *rows[-3:]]
-    title = f"Which branches add to the average cosine of {last}" + (
-        f" in {one.model}" if several else ""
+    if len(rows) > MOST_BRANCHES:
+        rows = [*rows[:5], *rows[-3:]]
+    table_title = f"Which branches add to the average cosine of {last}"
+    if several:
+        table_title += f" in {examined.model}"
+    return [table(rows, "part", "share", terms=BRANCH_TERMS, title=table_title, where="page")]
+
+
+@section("checkup", 40)
+def leak(result: CheckupResult) -> Section | None:
+    """Return what the states of a block give away; None where it was not examined.
+
+    Tokens are guessed without the states, read through noise, and read by exact search.
+    """
+    models = []
+    guessed = []
+    through_noise = []
+    by_search = []
+    noises = []
+    for examined in result.examinations:
+        read = examined.evidence.read
+        bits = examined.evidence.bits
+        if not read and not bits:
+            continue
+        models.append(examined.model)
+        guessed.append(bits.guessed if bits else None)
+        through_noise.append(bits.named if bits else None)
+        by_search.append(read.recovered if read else None)
+        if bits:
+            noises.append(f"{bits.noise:g}")
+    if not models:
+        return None
+    values = {
+        "guessed without states": guessed,
+        "named through noise": through_noise,
+        "read by exact search": by_search,
+    }
+    caption = "Tokens named from the states of one block."
+    if noises:
+        caption += f" Noise: {noises[0]} of the states' rms."
+    figure = Figure(
+        "leak",
+        partial(figures.bars, models, values, "share of tokens", 1.0),
+        "Share of tokens that are named without states, through noise, and by exact search",
+        caption,
+        _bars_height(models, values),
     )
-    return table(shown, "part", "share", terms=BRANCHES, title=title, where="page")
+    lead = (
+        "The figure shows how much of their text the states of one block give back, by exact "
+        "search with a certificate, and how much of it remains in noise."
+    )
+    return Section("Leak: what of the text is still in the states", lead, [figure])
+
+
+@section("checkup", 50)
+def cure(result: CheckupResult) -> Section | None:
+    """Return what a bias of the output head takes away, and what remedies gain in search."""
+    several = len(result.examinations) > 1
+    parts: list[Part] = _biases(result)
+    columns = (
+        "remedy",
+        "recall_at_1",
+        "recall_at_1_gain",
+        "recall_at_10",
+        "average_cosine",
+        "hubness",
+    )
+    for examined in result.examinations:
+        tried = examined.evidence.cure
+        if tried is None:
+            continue
+        table_title = (
+            f"{tried.queries} passages of {tried.length} tokens search for the passage that follows"
+        )
+        if several:
+            table_title += f", {examined.model}"
+        parts.append(
+            table(tried.rows, *columns, terms=REMEDY_TERMS, title=table_title, where="page")
+        )
+    if not parts:
+        return None
+    lead = (
+        "This section shows what helps against the direction that all tokens share, and what helps "
+        "in search, as far as it was measured on this model."
+    )
+    return Section("Cure: what would help", lead, parts)
+
+
+def _biases(result: CheckupResult) -> list[Part]:
+    """Return the average cosine with and without a bias of the output head, as bars."""
+    models = []
+    before = []
+    after = []
+    for examined in result.examinations:
+        if examined.evidence.gauge is not None:
+            _, cosine, cosine_with_bias = examined.evidence.gauge
+            models.append(examined.model)
+            before.append(cosine)
+            after.append(cosine_with_bias)
+    if not models:
+        return []
+    values = {"as it is": before, "with a bias of the output head": after}
+    axis_title = "average cosine at the output head's input"
+    return [
+        Figure(
+            "cure",
+            partial(figures.bars, models, values, axis_title),
+            "Average cosine at the output head's input before and after a bias of the output head",
+            "The same logits, with and without a bias.",
+            _bars_height(models, values),
+        )
+    ]
+
+
+@section("checkup", 60)
+def not_done(result: CheckupResult) -> Section | None:
+    """Return what there was no time for, or what the source does not have."""
+    rows = []
+    for examined in result.examinations:
+        rows += [(examined.model, reason) for reason in examined.evidence.skipped]
+    if not rows:
+        return None
+    lead = "These were left out: the source lacks what they need, or the budget did not allow them."
+    return Section("Not examined", lead, [Facts("", rows, where="page")])

@@ -1,41 +1,18 @@
-"""The sheet of a checkup: models by conditions at a glance, and each number beside its limit and
-the reference models.
-"""
+"""The sheet of a checkup as data: each condition in all models, beside its reference models."""
 
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import TYPE_CHECKING
-
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from headscan.measures.measure import leading
-from headscan.report.kit import Raw
-from headscan.report.kit.terminal import LEVELS
-from headscan.report.kit.words import clean, number
-from headscan.report.pages.scan import half_angle
-from headscan.scanner.findings import FEW
 
 if TYPE_CHECKING:
     from headscan.diagnosis.registry import Question
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
 
 SIGNS = {"alarm": "!", "possible": "?", "notice": "·", "fine": "+", "none": "–"}
-STYLES = {
-    "alarm": LEVELS["alert"][1],
-    "possible": "bold",
-    "notice": LEVELS["notice"][1],
-    "fine": "",
-    "none": "dim",
-}
-WORDS = {
+"""The sign of each state of a cell, the most urgent state first."""
+STATE_WORDS = {
     "alarm": "alarm",
     "possible": "too few tokens",
     "notice": "notice",
@@ -48,14 +25,16 @@ QUESTIONS: dict[Question, str] = {
     "leak": "Leak",
     "cure": "Remedy",
 }
-WIDE = 5  # models beside one another in a terminal
-SPREAD = 30.0  # numbers that differ by more than this factor are shown on a logarithmic axis
+LARGEST_LINEAR_RATIO = 30.0
+"""Numbers that differ by more than this factor are shown on a logarithmic axis."""
+STRIP_MARGIN = 4.0  # per cent, at both ends of a strip
 
 
 @dataclass(frozen=True)
 class SheetCell:
-    """One model's number of a condition: `state` is a key of `SIGNS`; `why` says what the number
-    alone does not.
+    """A model's number of a condition.
+
+    `state` is a key of `SIGNS`; `why` says what the number alone does not.
     """
 
     model: str
@@ -66,41 +45,46 @@ class SheetCell:
     why: str = ""
 
     @property
+    def sign(self) -> str:
+        """Return the sign of the state."""
+        return SIGNS[self.state]
+
+    @property
     def word(self) -> str:
-        return WORDS[self.state]
+        """Return the word for the state."""
+        return STATE_WORDS[self.state]
 
 
 @dataclass(frozen=True)
 class SheetModel:
-    """A column of the sheet: a model, how many alarms it has, and whether too little was read for
-    more.
+    """A column of the sheet: a model, its number of alarms, and if too little was read for more.
+
+    `unit` is of what was read.
     """
 
     name: str
     alarms: int
     too_few: bool
-    unit: str = "tokens"  # of what was read
+    unit: str = "tokens"
 
     @property
     def flag(self) -> str:
-        """The class of its badge: red, grey or green."""
+        """Return the class of the badge: red, grey or green."""
         if self.alarms:
             return "alarm"
         return "few" if self.too_few else "fine"
 
     @property
     def words(self) -> str:
-        """What its badge says."""
+        """Return the text of the badge."""
         if self.alarms:
-            return f"{self.alarms} alarm{'s' * (self.alarms > 1)}"
+            return f"{self.alarms} alarms" if self.alarms > 1 else "1 alarm"
         return f"too few {self.unit}" if self.too_few else "no alarm"
 
 
 @dataclass(frozen=True)
 class SheetRow:
-    """A condition in all models. `reference` are the numbers of healthy and of ill reference
-    models.
-    """
+    """A condition in all models, with its numbers in healthy and in ill reference models."""
 
     code: str
     title: str
@@ -114,254 +98,146 @@ class SheetRow:
 
     @property
     def sign(self) -> str:
+        """Return the sign between a number and its limit, where the number is beyond it."""
         return "≥" if self.least else "≤"
 
     @property
     def quiet(self) -> bool:
-        """Whether no model has a finding here: such a row takes one line."""
+        """Tell whether no model has a finding here: such a row takes one line."""
         return all(cell.state in ("fine", "none") for cell in self.cells)
 
     def axis(self) -> tuple[float, float, bool]:
-        """The ends of the strips, and whether they are logarithmic; ill reference models beyond
-        stand at the end.
+        """Return the ends of the strips, and whether they are logarithmic.
+
+        Ill reference models beyond the ends are shown at the end.
         """
-        own = [
-            value
-            for cell in self.cells
-            for value in (cell.value, cell.null, *(cell.ends or ()))
-            if value is not None
-        ]
-        shown = [value for value in [*own, *self.healthy, self.limit] if math.isfinite(value)]
+        numbers: list[float | None] = [*self.healthy, self.limit]
+        for cell in self.cells:
+            numbers += [cell.value, cell.null, *(cell.ends or ())]
+        shown = [number for number in numbers if number is not None and math.isfinite(number)]
         low = min(shown)
         high = max(shown)
-        log = low > 0 and high > SPREAD * low
-        ends = (math.log(low), math.log(high)) if log else (low, high)
-        return *ends, log
+        if low > 0 and high > LARGEST_LINEAR_RATIO * low:
+            return math.log(low), math.log(high), True
+        return low, high, False
 
     def place(self, value: float) -> float:
-        """Where a number stands on the strip, in per cent, inside its ends."""
-        low, high, log = self.axis()
-        at = (math.log(value) if value > 0 else low) if log else value
-        return round(
-            min(100.0, max(0.0, 4 + 92 * ((at - low) / (high - low) if high > low else 0.5))), 2
-        )
+        """Return the position of a number on the strip, in per cent, inside its ends."""
+        low, high, is_log = self.axis()
+        position = value
+        if is_log:
+            position = math.log(value) if value > 0 else low
+        share = (position - low) / (high - low) if high > low else 0.5
+        percent = STRIP_MARGIN + (100 - 2 * STRIP_MARGIN) * share
+        return round(min(100.0, max(0.0, percent)), 2)
 
 
 def rows_of(result: CheckupResult) -> list[SheetRow]:
-    """The conditions looked for in any model: alarms, the most urgent first, then notices, then the
-    others, by code.
-    """
-    from headscan.diagnosis.result import population
+    """Return the conditions that were looked for in any model.
 
-    passed = {(one.model, one.code): one.passed for one in result.findings}
-    seen = {(one.model, one.code): one for each in result.examinations for one in each.observations}
-    rows = []
-    for code in sorted({code for _, code in seen}):
-        models = [each.model for each in result.examinations]
-        keyed = [(each, (each.model, code)) for each in result.examinations]
-        cells = [_cell(each, seen.get(key), passed.get(key, ""), code) for each, key in keyed]
-        one = next(seen[model, code] for model in models if (model, code) in seen)
-        known = [(other.kind, other.values[code]) for other in population() if code in other.values]
-        healthy, ill = (
-            [value for kind, value in known if kind == wanted] for wanted in ("healthy", "ill")
-        )
-        limit = one.threshold if one.alarm is None else one.alarm
-        rows.append(
-            SheetRow(
-                code,
-                one.title,
-                one.unit,
-                QUESTIONS[one.question],
-                limit,
-                one.least,
-                cells,
-                healthy,
-                ill,
-            )
-        )
-    order = list(SIGNS)
-    urgent = [one.code for one in result.findings]
+    Alarms come first, the most urgent first, then notices, then the others, by code.
+    """
+    codes = set()
+    for examined in result.examinations:
+        codes |= {observation.code for observation in examined.observations}
+    rows = [_row(result, code) for code in sorted(codes)]
+    states = list(SIGNS)
+    codes_by_urgency = [finding.code for finding in result.findings]
 
     def urgency(row: SheetRow) -> tuple[int, int]:
-        worst = min(order.index(cell.state) for cell in row.cells if cell.state != "none")
-        return worst, urgent.index(row.code) if not worst and row.code in urgent else 0
+        worst = min(states.index(cell.state) for cell in row.cells if cell.state != "none")
+        is_alarm = worst == states.index("alarm")
+        if is_alarm and row.code in codes_by_urgency:
+            return worst, codes_by_urgency.index(row.code)
+        return worst, 0
 
     return sorted(rows, key=urgency)
 
 
-def _cell(examined: Examination, one: Observation | None, passed: str, code: str) -> SheetCell:
-    if one is None:
-        return SheetCell(examined.model, "none", why=_absent(examined, code))
-    alarm = one.present and not one.known and not passed
-    possible = one.possible and not passed
-    state = "alarm" if alarm else "possible" if possible else "notice" if one.present else "fine"
-    null = one.null if one.null_of == "with random weights" else None
-    beyond = one.value is not None and (
-        one.value >= one.threshold if one.least else one.value <= one.threshold
+def _row(result: CheckupResult, code: str) -> SheetRow:
+    from headscan.diagnosis.result import population
+
+    passed = {finding.model: finding.passed for finding in result.findings if finding.code == code}
+    observations = []
+    cells = []
+    for examined in result.examinations:
+        observation = _observation(examined, code)
+        if observation is None:
+            cells.append(SheetCell(examined.model, "none", why=_absence(examined, code)))
+        else:
+            observations.append(observation)
+            cells.append(_cell(examined.model, observation, passed.get(examined.model, "")))
+    references = [reference for reference in population() if code in reference.values]
+    first = observations[0]
+    return SheetRow(
+        code=code,
+        title=first.title,
+        unit=first.unit,
+        question=QUESTIONS[first.question],
+        limit=first.threshold if first.alarm is None else first.alarm,
+        least=first.least,
+        cells=cells,
+        healthy=[reference.values[code] for reference in references if reference.kind == "healthy"],
+        ill=[reference.values[code] for reference in references if reference.kind == "ill"],
     )
-    why = {"known": "in the baseline", "ignored": "ignored"}.get(passed, "")
-    why = why or (
-        "not certain, the interval holds the limit" if alarm and one.sure is False else ""
-    )
-    why = why or ("the interval holds 0" if beyond and not one.present else "")
-    return SheetCell(examined.model, state, one.value, one.interval, null, why)
 
 
-def _absent(examined: Examination, code: str) -> str:
-    """Why a model has no number of a condition."""
+def _observation(examined: Examination, code: str) -> Observation | None:
+    """Return the last observation of a condition in a model."""
+    matching = [observation for observation in examined.observations if observation.code == code]
+    return matching[-1] if matching else None
+
+
+def _cell(model: str, observation: Observation, passed: str) -> SheetCell:
+    """Return a model's cell; `passed` says why its finding does not count, if it does not."""
+    if observation.present and not observation.known and not passed:
+        state = "alarm"
+    elif observation.possible and not passed:
+        state = "possible"
+    else:
+        state = "notice" if observation.present else "fine"
+    has_random_null = observation.null_of == "with random weights"
+    return SheetCell(
+        model=model,
+        state=state,
+        value=observation.value,
+        ends=observation.interval,
+        null=observation.null if has_random_null else None,
+        why=_remark(observation, state, passed),
+    )
+
+
+def _remark(observation: Observation, state: str, passed: str) -> str:
+    """Say what the number alone does not say."""
+    if passed == "known":
+        return "in the baseline"
+    if passed == "ignored":
+        return "ignored"
+    if state == "alarm" and observation.sure is False:
+        return "not certain, the interval holds the limit"
+    if _is_beyond(observation) and not observation.present:
+        return "the interval holds 0"
+    return ""
+
+
+def _is_beyond(observation: Observation) -> bool:
+    """Tell whether the value is beyond the threshold."""
+    if observation.value is None:
+        return False
+    if observation.least:
+        return observation.value >= observation.threshold
+    return observation.value <= observation.threshold
+
+
+def _absence(examined: Examination, code: str) -> str:
+    """Say why a model has no number of a condition."""
     from headscan.diagnosis.registry import CONDITIONS
 
-    known = CONDITIONS.get(code)
-    if known is None:  # a plug-in that had it may be gone
+    condition = CONDITIONS.get(code)
+    if condition is None:  # a plug-in that had it may be gone
         return ""
-    reasons = [
-        reason
-        for reason in examined.evidence.skipped
-        if any(word in reason for word in (*known.lacks, "Stored states"))
-    ]
-    return next((reason.partition(": ")[2].rstrip(".") for reason in reasons), known.silent)
-
-
-def sheet(result: CheckupResult) -> Raw:
-    """The sheet as the first part of the page."""
-    rows = rows_of(result)
-    models = []
-    for place, each in enumerate(result.examinations):
-        alarms = sum(row.cells[place].state == "alarm" for row in rows)
-        models.append(SheetModel(each.model, alarms, each.too_few, each.evidence.unit))
-    by_code = sorted(rows, key=lambda row: row.code)
-    groups = {
-        question: [row for row in by_code if row.question == question]
-        for question in QUESTIONS.values()
-    }
-    context = {
-        "rows": rows,
-        "models": models,
-        "groups": {name: group for name, group in groups.items() if group},
-        "signs": SIGNS,
-        "possible": any(cell.state == "possible" for row in rows for cell in row.cells),
-        "slices": [_slices(each) for each in result.examinations],
-    }
-    return Raw(
-        "checkup_sheet.html.j2",
-        context,
-        styles=("checkup.css",),
-        terminal=_terminal(result, rows, models),
-    )
-
-
-def _slices(examined: Examination) -> list[dict[str, object]]:
-    """The CAT picture of one model: each site's average cosine as a cone of its half-angle, from
-    the embedding to the norm.
-    """
-    shown: list[dict[str, object]] = []
-    for row in sorted(examined.evidence.sites, key=lambda row: row.number("depth") or 0.0):
-        if (angle := half_angle(row.get(leading(row, "average_cosine")))) is not None:
-            sine = math.sin(math.radians(angle))
-            cosine = math.cos(math.radians(angle))
-            ends = {"x": round(10 * sine, 2), "y": round(-10 * cosine, 2)}
-            shown.append(
-                {
-                    "site": row.text("site"),
-                    "cosine": row.number(leading(row, "average_cosine")),
-                    "angle": angle,
-                    **ends,
-                }
-            )
-    return shown
-
-
-# ---- The same in a terminal.
-
-
-def _terminal(
-    result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[SheetModel]
-) -> RenderableType:
-    parts: list[RenderableType] = [
-        _columns(rows, models) if len(models) <= WIDE else _grid(rows, models)
-    ]
-    possible = any(cell.state == "possible" for row in rows for cell in row.cells)
-    few = "? beyond the limit, on too few tokens for an alarm  " if possible else ""
-    parts.append(Text(f"! alarm  {few}· notice: no fault by itself  – not examined", style="dim"))
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        for cell in row.cells:
-            if cell.why:
-                reasons.setdefault((row.code, cell.why), []).append(clean(cell.model))
-    parts += [
-        Text(f"{code} {', '.join(names)}: {why}", style="dim")
-        for (code, why), names in reasons.items()
-    ]
-    for one in result.examinations:
-        alarm = next(
-            (
-                each
-                for each in result.findings
-                if each.model == one.model and not each.known and not each.passed
-            ),
-            None,
-        )
-        if alarm is not None:
-            parts.append(
-                Text(f"{clean(one.model)}, first: ", style="bold").append(
-                    clean(alarm.advice), style="not bold"
-                )
-            )
-    return Group(*parts, Text(next_command(result), style="dim"))
-
-
-def _columns(rows: Sequence[SheetRow], models: Sequence[SheetModel]) -> RichTable:
-    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    grid.add_column(Text("looked for"), overflow="fold")
-    grid.add_column(Text("limit"), no_wrap=True)
-    for model in models:
-        grid.add_column(Text("\n".join(wrap(clean(model.name), 12))), no_wrap=True)
-    for row in rows:
-        signs = [SIGNS[cell.state] if cell.state != "fine" else " " for cell in row.cells]
-        numbers = [number(cell.value) if cell.value is not None else "" for cell in row.cells]
-        cells = [
-            Text(f"{a} {b}", style=STYLES[c.state])
-            for a, b, c in zip(signs, numbers, row.cells, strict=True)
-        ]
-        grid.add_row(
-            Text(f"{row.code} {row.title}"), Text(f"{row.sign} {row.limit:g}", style="dim"), *cells
-        )
-    return grid
-
-
-def _grid(rows: Sequence[SheetRow], models: Sequence[SheetModel]) -> RichTable:
-    """A row a model and a column a condition, for more models than stand beside one another."""
-    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0), collapse_padding=True)
-    grid.add_column(Text("model"), overflow="fold")
-    ordered = sorted(rows, key=lambda row: row.code)
-    for row in ordered:
-        grid.add_column(Text(row.code.removeprefix("HS")), no_wrap=True, min_width=4)
-    for place, model in enumerate(models):
-        states = [row.cells[place].state for row in ordered]
-        grid.add_row(
-            Text(clean(model.name)), *(Text(SIGNS[state], style=STYLES[state]) for state in states)
-        )
-    return grid
-
-
-def next_command(result: CheckupResult) -> str:
-    """What looks closer: at the layers of the first model with an alarm, else more text where too
-    little was read for one, else at what its states give away.
-    """
-    ill = next((one.model for one in result.findings if not one.known and not one.passed), None)
-    short = (
-        next((one.model for one in result.examinations if one.too_few), None)
-        if ill is None
-        else None
-    )
-    model = ill or short or result.examinations[0].model
-    record = next((one for one in result.models if one.name == model), None)
-    text = result.protocol.text.source if result.protocol.text is not None else None
-    if record is None or not text:
-        return ""
-    follow = "scan" if ill else "checkup" if short else "privacy"
-    words = ["headscan", follow, record.source or model, "--text", str(text)]
-    if short:
-        limited = result.protocol.settings.get("max_tokens") is not None
-        words += ["--max-tokens", f"{2 * FEW}"] if limited else ["--budget", "10m"]
-    return f"next: {clean(shlex.join(words))}"
+    telling_words = (*condition.lacks, "Stored states")
+    for reason in examined.evidence.skipped:
+        if any(word in reason for word in telling_words):
+            return reason.partition(": ")[2].rstrip(".")
+    return condition.silent

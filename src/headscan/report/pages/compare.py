@@ -1,12 +1,11 @@
-"""The page of a comparison: maps of site against site, each measure's null beside it, and the sites
-of one name in a table.
-"""
+"""The page of a comparison: maps of site against site beside their nulls, and sites of one name."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import defaultdict
+from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
@@ -23,52 +22,51 @@ from headscan.report.kit import (
     page,
     palette,
     section,
-    table,
 )
-from headscan.report.kit.figures import heat, lines
+from headscan.report.kit.figures import heat
 from headscan.report.kit.parts import Value, cell_of
 from headscan.report.kit.words import named, number
 
 if TYPE_CHECKING:
-    from headscan.comparison.result import CompareResult, DamageResult, SimilarityCell
-    from headscan.run import Row
+    from headscan.comparison.result import CompareResult, SimilarityCell
+
+    CellsByModels = dict[tuple[str, str], list[SimilarityCell]]
 
 ALPHA = 0.05
+TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+TICK_ROOM = 0.06  # a tick nearer to the null's threshold is left out; as a share of the scale
+SHORT_TITLES = {"procrustes": "procr.", "mutual_knn": "knn"}
+TOO_FEW_TOKENS = "not defined with so few tokens"
 
 
 @page("compare")
 def head(result: CompareResult) -> Head:
-    """Who is compared, and how alike they are in one sentence."""
-    own = [
-        cell
-        for cell in result.cells
-        if cell.measure == next(iter(result.measures)) and cell.value is not None
-    ]
-    same = [cell for cell in own if cell.site_a == cell.site_b] or own
-    said = "Nothing could be compared."
-    if same:
-        values = [cell.value or 0.0 for cell in same]
-        where = (
-            "Site against the same site"
-            if same[0].site_a == same[0].site_b
-            else "Site against site"
-        )
-        title = result.measures[same[0].measure].title
-        said = (
-            f"{where}, {title} is {number(min(values))} to {number(max(values))}, on "
-            f"{result.tokens:,} tokens."
-        )
+    """Return which models are compared, and how alike they are in one sentence."""
     return Head(
         [named(model.name) for model in result.models],
-        said,
-        words=[_term(result, name) for name in result.measures],
+        _summary(result),
+        glossary=[_term(result, name) for name in result.measures],
+    )
+
+
+def _summary(result: CompareResult) -> str:
+    """Return the range of the first measure over sites of one name, or over all pairs of sites."""
+    measure = next(iter(result.measures))
+    cells = [cell for cell in result.cells if cell.measure == measure and cell.value is not None]
+    same_sites = [cell for cell in cells if cell.site_a == cell.site_b]
+    if not cells:
+        return "Nothing could be compared."
+    pairs = "Site against the same site" if same_sites else "Site against site"
+    values = [cell.value or 0.0 for cell in same_sites or cells]
+    return (
+        f"{pairs}, {result.measures[measure].title} is {number(min(values))} to "
+        f"{number(max(values))}, on {result.tokens:,} tokens."
     )
 
 
 def _term(result: CompareResult, name: str) -> Term:
-    """A measure's words above a column."""
+    """Return a measure's words above a column."""
     words = result.measures[name]
-    short = {"procrustes": "procr.", "mutual_knn": "knn"}.get(name, name)
     return Term(
         words.title,
         words.sentence,
@@ -76,383 +74,171 @@ def _term(result: CompareResult, name: str) -> Term:
         range=words.range,
         source=words.source,
         name=name,
-        column=short,
+        column=SHORT_TITLES.get(name, name),
         places=3,
     )
 
 
-def _pairs(result: CompareResult) -> dict[tuple[str, str], list[SimilarityCell]]:
-    pairs: dict[tuple[str, str], list[SimilarityCell]] = {}
+def _by_models(result: CompareResult) -> CellsByModels:
+    """Return the cells of each pair of models."""
+    cells_by_models: CellsByModels = defaultdict(list)
     for cell in result.cells:
-        pairs.setdefault((cell.model_a, cell.model_b), []).append(cell)
-    return pairs
+        cells_by_models[cell.model_a, cell.model_b].append(cell)
+    return cells_by_models
 
 
 @section("compare", 10)
 def maps(result: CompareResult) -> list[Section]:
-    made = []
-    several = len(_pairs(result)) > 1
-    said = (
-        "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark "
-        "“null” on a scale is what "
+    """Return, for each pair of models, a map of every measure."""
+    note = Prose(
+        "A cross marks what is no more alike than the null makes it (adjusted p > 0.05). The mark "
+        "“null” on a scale is what the null stays below in 95 of 100 draws, on a sample of "
+        f"{result.tested:,} tokens (median over the sites).",
+        where="page",
     )
-    said += (
-        f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens "
-        "(median over the sites)."
-    )
-    note = Prose(said, where="page")
-    for k, ((a, b), cells) in enumerate(_pairs(result).items()):
-        drawn = [
-            _map(
-                result,
-                name,
-                [cell for cell in cells if cell.measure == name],
-                f"{name}-{k}" if several else name,
-            )
-            for name in result.measures
-        ]
-        rows = [drawn[start : start + 2] for start in range(0, len(drawn), 2)]
-        panels = [Panels(row, f"{' and '.join(one.title for one in row)}.") for row in rows]
-        lead = f"Sites of {named(a)} from the top, sites of {named(b)} from the left."
-        title = f"{named(a)} and {named(b)}" if several else "Site against site"
-        made.append(Section(title, lead, [*panels, note]))
-    return made
+    cells_by_models = _by_models(result)
+    several = len(cells_by_models) > 1
+    sections = []
+    for index, ((model_a, model_b), cells) in enumerate(cells_by_models.items()):
+        figures = []
+        for measure in result.measures:
+            measure_cells = [cell for cell in cells if cell.measure == measure]
+            figure_name = f"{measure}-{index}" if several else measure
+            figures.append(_map(result, measure, measure_cells, figure_name))
+        panels = []
+        for start in range(0, len(figures), 2):
+            row = figures[start : start + 2]
+            panels.append(Panels(row, f"{' and '.join(figure.title for figure in row)}."))
+        title = f"{named(model_a)} and {named(model_b)}" if several else "Site against site"
+        lead = f"Sites of {named(model_a)} from the top, sites of {named(model_b)} from the left."
+        sections.append(Section(title, lead, [*panels, note]))
+    return sections
 
 
-def _map(result: CompareResult, name: str, cells: list[SimilarityCell], called: str) -> Figure:
-    words = result.measures[name]
-    tokens = (
-        f"{result.tokens:,} tokens"
-        if words.tokens == "all"
-        else f"a sample of {result.sampled:,} tokens"
-    )
+def _map(
+    result: CompareResult, measure: str, cells: list[SimilarityCell], figure_name: str
+) -> Figure:
+    words = result.measures[measure]
+    tokens = f"a sample of {result.sampled:,} tokens"
+    if words.tokens == "all":
+        tokens = f"{result.tokens:,} tokens"
     alt = f"{words.title} of every site of {cells[0].model_a} with every site of {cells[0].model_b}"
     return Figure(
-        called,
-        lambda: _heat(cells),
+        figure_name,
+        partial(_heat, cells),
         alt,
         height=380,
         title=words.title,
-        sentence=f"{words.sentence} Of {tokens}.",
+        sentence=f"{words.sentence} It is computed on {tokens}.",
     )
 
 
 def _heat(cells: list[SimilarityCell]) -> go.Figure:
-    """A map with a cross on each cell inside the null, and the null's threshold on the scale."""
-    rows, columns = (
-        list(dict.fromkeys(names))
-        for names in ([c.site_a for c in cells], [c.site_b for c in cells])
-    )
+    """Return a map with a cross on each cell inside the null, and the null on the scale."""
+    rows = list(dict.fromkeys(cell.site_a for cell in cells))
+    columns = list(dict.fromkeys(cell.site_b for cell in cells))
     values = {(cell.site_a, cell.site_b): cell.value for cell in cells}
     low = min([0.0, *(value for value in values.values() if value is not None)])
     grid = [[values.get((row, column)) for column in columns] for row in rows]
     figure = heat(grid, columns, rows, low=low, high=1, scale=palette.DEPTH[0])
-    inside = [cell for cell in cells if cell.p_adjusted is not None and cell.p_adjusted > ALPHA]
-    if inside:
-        figure.add_scatter(
-            x=[cell.site_b for cell in inside],
-            y=[cell.site_a for cell in inside],
-            mode="markers",
-            hoverinfo="skip",
-            marker={
-                "symbol": "x-thin",
-                "size": 8,
-                "line": {"width": 1.5, "color": palette.ROLES["accent"][0]},
-            },
-            showlegend=False,
-        )
+    _add_crosses(figure, cells)
     thresholds = [
         cell.tests[0].threshold
         for cell in cells
         if cell.tests and cell.tests[0].threshold is not None
     ]
     if thresholds:
-        level = median(thresholds)
-        ticks = [
-            tick
-            for tick in (low, 0.0, 0.25, 0.5, 0.75, 1.0)
-            if tick >= low and abs(tick - level) > 0.06 * (1 - low)
-        ]
-        bar = {
-            "tickvals": [*ticks, level],
-            "ticktext": [*(f"{tick:.2g}" for tick in ticks), f"null {level:.2f}"],
-        }
-        figure.update_traces(colorbar=bar, selector={"type": "heatmap"})
+        _mark_null(figure, low, median(thresholds))
     return figure
+
+
+def _add_crosses(figure: go.Figure, cells: list[SimilarityCell]) -> None:
+    """Draw a cross on each cell that is no more alike than its null."""
+    inside = [cell for cell in cells if cell.p_adjusted is not None and cell.p_adjusted > ALPHA]
+    if not inside:
+        return
+    line = {"width": 1.5, "color": palette.ROLES["accent"][0]}
+    figure.add_scatter(
+        x=[cell.site_b for cell in inside],
+        y=[cell.site_a for cell in inside],
+        mode="markers",
+        hoverinfo="skip",
+        marker={"symbol": "x-thin", "size": 8, "line": line},
+        showlegend=False,
+    )
+
+
+def _mark_null(figure: go.Figure, low: float, threshold: float) -> None:
+    """Mark the null's threshold on the scale, which runs from `low` to 1."""
+    room = TICK_ROOM * (1 - low)
+    ticks = [tick for tick in (low, *TICKS) if tick >= low and abs(tick - threshold) > room]
+    labels = [f"{tick:.2g}" for tick in ticks]
+    scale = {"tickvals": [*ticks, threshold], "ticktext": [*labels, f"null {threshold:.2f}"]}
+    figure.update_traces(colorbar=scale, selector={"type": "heatmap"})
 
 
 @section("compare", 20)
 def site_by_site(result: CompareResult) -> list[Section]:
-    """The sites of one name, every measure with its interval; and which site of the second model is
-    most like each.
-    """
-    made: list[Section] = []
-    first = next(iter(result.measures))
-    alike = Term(
+    """Return every measure of sites of one name, and the site that is most like each."""
+    cells_by_models = _by_models(result)
+    lead = (
+        "A row compares the sites of one name where both models have it, else a site with the one "
+        f"most like it. Intervals are 95 %, by {result.clusters}."
+    )
+    if result.nulls:
+        null = next(iter(result.nulls.values()))
+        lead += f" p: {null.title.lower()}."
+    sections = []
+    for (model_a, model_b), cells in cells_by_models.items():
+        title = f"{named(model_a)} and {named(model_b)}"
+        heading = f"In numbers: {title}" if len(cells_by_models) > 1 else "In numbers"
+        sections.append(Section(heading, lead, [_site_table(result, cells, title)]))
+    return sections
+
+
+def _site_table(result: CompareResult, cells: list[SimilarityCell], title: str) -> Table:
+    """Return a row for each site of the first model, compared with one site of the second."""
+    most_alike = Term(
         "most alike", "The site of the second model with the greatest value.", column="most\nalike"
     )
-    marks = "" if not result.nulls else f" p: {next(iter(result.nulls.values())).title.lower()}."
-    for (a, b), cells in _pairs(result).items():
-        lines: list[list[Cell | Value]] = []
-        for site in dict.fromkeys(cell.site_a for cell in cells):
-            own = [cell for cell in cells if cell.site_a == site]
-            known = [cell for cell in own if cell.measure == first and cell.value is not None]
-            best = max(known, key=lambda cell: cell.value or 0.0).site_b if known else ""
-            partner = site if any(cell.site_b == site for cell in own) else best
-            by_name = {
-                cell.measure: cell_of(cell, "value", FEW) for cell in own if cell.site_b == partner
-            }
-            label = site if partner == site else f"{site} ~ {partner}"
-            lines.append(
-                [label, *(by_name.get(name, Cell(None)) for name in result.measures), best]
-            )
-        title = f"{named(a)} and {named(b)}"
-        lead = (
-            "Where both have a site of the same name, that pair; else the most alike. Intervals: "
-            "95 %, by "
-        )
-        columns: list[Term | str] = [
-            "site",
-            *(_term(result, name) for name in result.measures),
-            alike,
-        ]
-        heading = f"In numbers: {title}" if len(_pairs(result)) > 1 else "In numbers"
-        made.append(
-            Section(
-                heading, f"{lead}{result.clusters}.{marks}", [Table(columns, lines, title=title)]
-            )
-        )
-    return made
+    columns = ["site", *(_term(result, name) for name in result.measures), most_alike]
+    rows = []
+    for site in dict.fromkeys(cell.site_a for cell in cells):
+        rows.append(_site_row(result, site, [cell for cell in cells if cell.site_a == site]))
+    return Table(columns, rows, title=title)
 
 
-FEW = "not defined with so few tokens"
+def _site_row(result: CompareResult, site: str, cells: list[SimilarityCell]) -> list[Cell | Value]:
+    first_measure = next(iter(result.measures))
+    candidates = [
+        cell for cell in cells if cell.measure == first_measure and cell.value is not None
+    ]
+    most_alike = ""
+    if candidates:
+        most_alike = max(candidates, key=lambda cell: cell.value or 0.0).site_b
+    has_same_site = any(cell.site_b == site for cell in cells)
+    partner = site if has_same_site else most_alike
+    label = site if has_same_site else f"{site} ~ {partner}"
+    cell_by_measure = {
+        cell.measure: cell_of(cell, "value", TOO_FEW_TOKENS)
+        for cell in cells
+        if cell.site_b == partner
+    }
+    values = [cell_by_measure.get(name, Cell(None)) for name in result.measures]
+    return [label, *values, most_alike]
 
 
 @section("compare", 40)
 def alignment(result: CompareResult) -> Section | None:
-    """Which tokens were compared, where tokenizers differ."""
-    if all(one.compared == one.tokens for one in result.alignment):
+    """Return which tokens were compared; None where tokenizers do not differ."""
+    if all(row.compared == row.tokens for row in result.alignment):
         return None
-    rows = [
-        (
-            named(one.model),
-            f"{one.compared:,} of {one.tokens:,} tokens ({one.compared / max(one.tokens, 1):.0%})",
-        )
-        for one in result.alignment
-    ]
+    rows = []
+    for row in result.alignment:
+        share = row.compared / max(row.tokens, 1)
+        rows.append((named(row.model), f"{row.compared:,} of {row.tokens:,} tokens ({share:.0%})"))
     lead = (
         "Tokens of different tokenizers are the same where their last characters are; the others "
         "are left out."
     )
     return Section("Which tokens", lead, [Facts("compared", rows)])
-
-
-# ---- The page of what a second model costs: parts by damage, which to keep, and all numbers.
-
-
-NATS = "nats a token"
-TERMS = {
-    "block": Term("part"),
-    "mode": Term("mode"),
-    "choice": Term("choice"),
-    "of": Term("windows"),
-    "kl": Term(
-        "KL",
-        "Divergence of the logits from the first model's.",
-        "KL(first ‖ second)",
-        unit=NATS,
-        spread=True,
-    ),
-    "kl_reverse": Term("KL back", "The other way.", "KL(second ‖ first)", unit=NATS, where="page"),
-    "loss_change": Term(
-        "loss change",
-        "Loss minus the first model's.",
-        unit=NATS,
-        column="loss\nchange",
-        where="page",
-    ),
-    "top1_agreement": Term(
-        "top-1", "Predictions whose likeliest token is the first model's.", range=(0, 1), places=3
-    ),
-    "share": Term(
-        "share", "Of the second model's divergence; accumulated, what this part adds.", places=3
-    ),
-    "gain": Term(
-        "gain",
-        "Fall of the divergence where this part of the second model is restored.",
-        unit=NATS,
-        where="page",
-    ),
-    "relative_error": Term(
-        "state error",
-        "Of the states behind it, over their size (roots of sums of squares).",
-        where="page",
-    ),
-    "mean_direction_error": Term("mean error", "The same of the mean vector.", where="page"),
-    "outlier_error": Term(
-        "outlier error", "The same in coordinates above six times the median's size.", where="page"
-    ),
-    "more_kl": Term(
-        "KL more", "Minus that of the greedy choice, by token.", unit=NATS, spread=True
-    ),
-    "bytes": Term(
-        "bytes", "What the kept parts take more.", places=0, interval="counted", where="page"
-    ),
-}
-SHAPES = {
-    "average_cosine": Term(
-        "cosine", "Average cosine of two tokens, without sinks, as scan has it."
-    ),
-    "effective_rank": Term("rank", "Effective rank, without sinks, as scan has it."),
-    "sink_share": Term(
-        "sinks", "Share of tokens longer than three times their window's median.", percent=True
-    ),
-    "bits_lower": Term(
-        "bits, at least",
-        "What a state in noise tells of which of the tokens it is of: U(2σ).",
-        unit="bits",
-    ),
-    "bits_upper": Term(
-        "bits, at most",
-        "The same from above: U(σ), σ half of the root of the total variance.",
-        unit="bits",
-    ),
-}
-BOTH = ("first", "second", "change")
-SAME = {
-    "second": "The same of the second model.",
-    "change": "The second model's minus the first's, paired by token.",
-}
-TERMS |= {
-    f"{name}_{which}": replace(
-        term,
-        title=f"{term.title} {which}",
-        sentence=SAME.get(which, term.sentence),
-        spread=True,
-        where="everywhere" if which == "change" and name in list(SHAPES)[:2] else "page",
-    )
-    for name, term in SHAPES.items()
-    for which in BOTH
-}
-COSTS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
-STATES = ("relative_error", "mean_direction_error", "outlier_error")
-
-
-@page("damage")
-def damage(result: DamageResult) -> Head:
-    row = result.totals["whole"]
-    models = [named(model.name) for model in result.models]
-    kl, loss, same = (number(row.number(name)) for name in ("kl", "loss_change", "top1_agreement"))
-    said = (
-        f"{models[1]} diverges from {models[0]} by {kl} nats a token and its loss changes by "
-        f"{loss}; {same} of its likeliest "
-    )
-    return Head(models, f"{said}tokens are the same, on {result.tokens:,} predictions.")
-
-
-@section("damage", 20)
-def shape(result: DamageResult) -> Section | None:
-    """What became of the states' shape at each site."""
-    if not result.shape:
-        return None
-
-    def coordinates(row: Row) -> str:
-        told = [
-            [row[f"{kind}_coordinates_{which}"] for kind in ("massive", "rogue")]
-            for which in BOTH[:2]
-        ]
-        return " → ".join(
-            ", ".join(str(one) for kind in each for one in cast(list[int], kind)) or "none"
-            for each in told
-        )
-
-    outlying = Term(
-        "outlying coordinates",
-        "Massive or rogue ones, as scan names them: first → second.",
-        where="page",
-    )
-    columns = [f"{name}_{which}" for name in SHAPES for which in BOTH]
-    every = table(
-        result.shape, "site", *columns, (outlying, coordinates), terms=TERMS, title="Shape"
-    )
-    said = list[str]()
-    for name, words in {
-        "average_cosine": "the cosine",
-        "effective_rank": "the effective rank",
-        "bits_upper": "the bits",
-    }.items():
-        known = [ends for row in result.shape if (ends := row.interval(f"{name}_change"))]
-        said += [
-            f"at {sum(low > 0 or high < 0 for low, high in known)} of {len(known)} sites for "
-            f"{words}"
-        ] * bool(known)
-    prose = Prose(f"The interval of the change, paired by token, leaves out 0 {', '.join(said)}.")
-    lead = "The states of both models behind each part that changes them."
-    return Section(
-        "The shape, before and after", lead, [every, *[prose] * bool(said)], name="shape"
-    )
-
-
-@section("damage", 10)
-def parts(result: DamageResult) -> list[Section]:
-    """The second model, the picture and the rows of both modes, and the choices."""
-    alone = [row for row in result.damage if row["mode"] == "isolated"]
-    sums = {k: number(v) for k, v in result.sums.items()}
-    series = {"alone in the first model": "kl", "given back where it is restored": "gain"}
-    at = [row.text("block") for row in alone]
-    picture = Figure(
-        "damage",
-        lambda: lines(
-            {
-                words: (
-                    at,
-                    [row.number(key) for row in alone],
-                    [row.interval(key) for row in alone],
-                )
-                for words, key in series.items()
-            },
-            "part",
-            f"KL, {NATS}",
-            zero=True,
-        ),
-        "Divergence of the logits by part, with intervals",
-        height=420,
-    )
-    added = (
-        f"Alone the parts' divergences add up to {sums['isolated']}, restored alone to "
-        f"{sums['restored']}; the whole second "
-    )
-    added += (
-        f"model's is {sums['total']}: the rest is what parts do together. Accumulated shares add "
-        "up to 1."
-    )
-    every = table(
-        result.damage, "block", "mode", *COSTS, "share", "gain", *STATES, terms=TERMS, title="Parts"
-    )
-    whole = [row | {"of": name} for name, row in result.totals.items()]
-    costs = table(whole, "of", *COSTS, terms=TERMS, title="The whole")
-    made = [Section("The whole", "Sample: where parts were exchanged.", [costs], name="whole")]
-    lead = (
-        "Isolated: one part of the second model in the first; accumulated: all up to it. On "
-        f"{result.sampled:,} predictions."
-    )
-    made += [Section("Part by part", lead, (picture, every, Prose(added)), name="parts")] * bool(
-        alone
-    )
-    if result.choices:
-        shown = table(
-            result.choices, "choice", "bytes", *COSTS[:3], "more_kl", terms=TERMS, title="Choices"
-        )
-        kept = Prose(
-            "; ".join(f"{row['choice']}: {', '.join(row['kept'])}" for row in result.choices[1:-1])
-            + "."
-        )  # type: ignore[arg-type]
-        made.append(
-            Section(
-                "Which parts to keep",
-                "On other windows. Random: the mean of 8 choices.",
-                [shown, kept],
-                name="keep",
-            )
-        )
-    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,10 +21,11 @@ from headscan.report.kit import (
     section,
     table,
 )
-from headscan.report.kit.words import literal, named
+from headscan.report.kit.words import named
 from headscan.run import BadInput, terms_of
 
 if TYPE_CHECKING:
+    from headscan.flow.codebooks import ChannelBound
     from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult
     from headscan.report.kit.parts import Part
 
@@ -32,13 +34,43 @@ KINDS = {
     "recoverable": "whether the token can be recovered",
     "margin": "by what margin",
 }
-LEAKS = ("leak_own", "leak_of_earlier", "leak_of_later")
-RECOVERY = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later")
+LEAK_COLUMNS = ("leak_own", "leak_of_earlier", "leak_of_later")
+RECOVERY_COLUMNS = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later")
+ENOUGH = 0.95  # accuracy of decoding
+
+CODEBOOK_TERMS = {
+    "minimum": Term(
+        "nearest,\nleast",
+        "Distance of the two nearest outputs, in mean standard deviations of a feature.",
+    ),
+    "median": Term(
+        "nearest,\nmedian", "Median distance of an output to its nearest other, in the same unit."
+    ),
+    "expected": Term(
+        "round\ncloud",
+        "About the distance of two tokens in a round cloud of the same spread.",
+        "√(2 w)",
+    ),
+    "participation_ratio": Term(
+        "directions\nin use", "Participation ratio of the outputs' covariance."
+    ),
+    "duplicates": Term("shared\noutputs", "Tokens whose output another token shares to 1e-6."),
+}
+BITS = Term(
+    "bits at most",
+    "What these outputs can tell of their token through this noise, all features together.",
+    "Σ ½ log₂(1 + σᵢ²/N)",
+)
+FEATURES = Term(
+    "features at least",
+    "With fewer, whichever they are, no decoder finds 95 % of the tokens.",
+    "Fano; the largest σᵢ²",
+)
 
 
 @page("flow")
 def flow(result: FlowResult) -> Head:
-    """How many tokens of which models."""
+    """Return how many tokens were changed, in which models."""
     averaged = f", averaged over {result.prompts} prompts" if result.prompts > 1 else ""
     names = "; ".join(dict.fromkeys(titled(part) for part in result.parts))
     return Head(
@@ -49,21 +81,27 @@ def flow(result: FlowResult) -> Head:
 
 
 def titled(part: FlowPart | ChannelPart) -> str:
-    """A part's model and cut."""
-    return named(part.model) if part.cut == "whole" else f"{named(part.model)}, {part.cut}"
+    """Return a part's model and cut."""
+    name = named(part.model)
+    return name if part.cut == "whole" else f"{name}, {part.cut}"
 
 
 @section("flow", 10)
 def matrices(result: FlowResult) -> Section:
-    """A matrix a part, all turned through the layers by one slider."""
+    """Return a matrix a part; one slider turns all through the layers."""
     kinds = {kind: words for kind, words in KINDS.items() if f"{kind}/0" in result.arrays}
-    data = [
-        {"name": titled(part), "tokens": part.tokens, "sites": [entry.site for entry in part.sites]}
-        | {kind: _rounded(result.arrays[f"{kind}/{k}"]) for kind in kinds}
-        for k, part in enumerate(result.parts)
-    ]
-    carried = {"kinds": list(kinds), "parts": data}
-    raw = Raw("flow_matrices.html.j2", {"kinds": kinds}, carried, ("flow.js",), ("flow.css",))
+    parts = []
+    for index, part in enumerate(result.parts):
+        site_names = [site.site for site in part.sites]
+        values = {kind: _rounded(result.arrays[f"{kind}/{index}"]) for kind in kinds}
+        parts.append({"name": titled(part), "tokens": part.tokens, "sites": site_names, **values})
+    raw = Raw(
+        "flow_matrices.html.j2",
+        context={"kinds": kinds},
+        data={"kinds": list(kinds), "parts": parts},
+        scripts=("flow.js",),
+        styles=("flow.css",),
+    )
     lead = (
         "Row: the input token that is changed. Column: the output that is looked at. On the "
         "diagonal is a token's own output."
@@ -72,191 +110,173 @@ def matrices(result: FlowResult) -> Section:
 
 
 def _rounded(values: object) -> list[list[list[float]]]:
-    return [
-        [[float(f"{v:.4g}") for v in row] for row in one]
-        for one in np.asarray(values, dtype=float).tolist()
-    ]
+    """Return matrices short enough to be carried by a page."""
+    return [_rounded_matrix(matrix) for matrix in np.asarray(values, dtype=float).tolist()]
+
+
+def _rounded_matrix(matrix: list[list[float]]) -> list[list[float]]:
+    return [[float(f"{value:.4g}") for value in row] for row in matrix]
 
 
 @section("flow", 20)
 def layers(result: FlowResult) -> Section:
-    """Means over all pairs, by layer."""
-    recovered = result.recoverable is not None
-    alt = "Mean relative movement of an output when an earlier token is changed, by site"
+    """Return means over all pairs, by layer."""
+    has_recovery = result.recoverable is not None
     parts: list[Part] = [
-        Figure("leak", by_site(result, "leak_of_earlier"), alt, "Leak of earlier tokens.", 320)
-    ]
-    if recovered:
-        alt = "Share of earlier tokens that can be recovered from an output alone, by site"
-        caption = (
-            "Share of earlier tokens that one output alone gives away to exact search, every "
-            "other token known."
+        Figure(
+            "leak",
+            by_site(result, "leak_of_earlier"),
+            "Mean relative movement of an output when an earlier token is changed, by site",
+            "Leak of earlier tokens.",
+            320,
         )
-        parts.append(Figure("told", by_site(result, "recoverable_of_earlier"), alt, caption, 320))
-    columns = (*LEAKS, *(RECOVERY if recovered else ()))
+    ]
+    columns: tuple[str, ...] = LEAK_COLUMNS
+    if has_recovery:
+        parts.append(
+            Figure(
+                "told",
+                by_site(result, "recoverable_of_earlier"),
+                "Share of earlier tokens that can be recovered from an output alone, by site",
+                "Share of earlier tokens that one output alone gives away to exact search, every "
+                "other token known.",
+                320,
+            )
+        )
+        columns += RECOVERY_COLUMNS
     parts += [table(part.sites, "site", *columns, title=titled(part)) for part in result.parts]
-    return Section("By layer", "Means over all pairs of an output and a token before it.", parts)
-
-
-def _names(result: FlowResult) -> list[str]:
-    several = len(result.parts) > 1
-    return [
-        f"{k} {titled(part)}" if several else titled(part) for k, part in enumerate(result.parts)
-    ]
-
-
-def by_site(result: FlowResult, key: str) -> go.Figure:
-    """One summary at each site, a line a part."""
-    series = {
-        name: ([one.site for one in part.sites], [getattr(one, key) for one in part.sites])
-        for name, part in zip(_names(result), result.parts, strict=True)
-    }
-    return figures.lines(series, y=_title(result, key), zero=True)
-
-
-def _title(result: FlowResult, key: str) -> str:
-    return terms_of(type(result.parts[0].sites[0]))[key].title
-
-
-def matrix(result: FlowResult, kind: str, part: int, site: int) -> go.Figure:
-    """One matrix: input token i (rows) against output position j (columns)."""
-    if f"{kind}/{part}" not in result.arrays:
-        raise BadInput(
-            f"There is no matrix {kind!r} of part {part}; there are: "
-            f"{', '.join(sorted(result.arrays))}."
-        )
-    names = [f"{k} {token}" for k, token in enumerate(result.parts[part].tokens)]
-    values = np.asarray(result.arrays[f"{kind}/{part}"], dtype=float)[site].tolist()
-    figure = figures.heat(values, names, names, scale=palette.DEPTH[0])
-    return figure.update_xaxes(title_text=literal("output position")).update_yaxes(
-        title_text=literal("input token")
+    return Section(
+        "By layer",
+        "The numbers are means over all pairs of an output and a token before it.",
+        parts,
     )
 
 
-# ---- The page of a channel: codebook distances and noise.
+def by_site(result: FlowResult, field: str) -> go.Figure:
+    """Return a summary at each site, a line a part."""
+    series = {}
+    for index, part in enumerate(result.parts):
+        name = titled(part)
+        if len(result.parts) > 1:
+            name = f"{index} {name}"
+        site_names = [site.site for site in part.sites]
+        series[name] = (site_names, [getattr(site, field) for site in part.sites])
+    terms = terms_of(type(result.parts[0].sites[0]))
+    return figures.lines(series, y=terms[field].title, zero=True)
+
+
+def matrix(result: FlowResult, kind: str, part: int, site: int) -> go.Figure:
+    """Return a matrix: input token i (rows) against output position j (columns)."""
+    key = f"{kind}/{part}"
+    if key not in result.arrays:
+        listed = ", ".join(sorted(result.arrays))
+        raise BadInput(f"There is no matrix {kind!r} of part {part}; there are: {listed}.")
+    names = [f"{index} {token}" for index, token in enumerate(result.parts[part].tokens)]
+    values = np.asarray(result.arrays[key], dtype=float)[site].tolist()
+    figure = figures.heat(values, names, names, scale=palette.DEPTH[0])
+    figure.update_xaxes(title_text="output position")
+    return figure.update_yaxes(title_text="input token")
 
 
 @page("channel")
 def channel(result: ChannelResult) -> Head:
-    """Which outputs are looked at."""
-    seen = "; ".join(f"{titled(part)} at {part.site}" for part in result.parts)
-    return Head(
-        ["How narrow and noisy an output may be"], f"A token's output as a message, in {seen}."
-    )
+    """Return which outputs are looked at."""
+    outputs = "; ".join(_output_name(part) for part in result.parts)
+    sentence = f"A token's output as a message, in {outputs}."
+    return Head(["How narrow and noisy an output may be"], sentence)
+
+
+def _output_name(part: ChannelPart) -> str:
+    return f"{titled(part)} at {part.site}"
 
 
 @section("channel", 10)
 def codebooks(result: ChannelResult) -> Section:
-    """How far apart the outputs of all tokens lie."""
-    least = Term(
-        "nearest,\nleast",
-        "Distance of the two nearest outputs, in mean standard deviations of a feature.",
-    )
-    middle = Term(
-        "nearest,\nmedian", "Median distance of an output to its nearest other, in the same unit."
-    )
-    round_ = Term(
-        "round\ncloud",
-        "About the distance of two tokens in a round cloud of the same spread.",
-        "√(2 w)",
-    )
-    used = Term("directions\nin use", "Participation ratio of the outputs' covariance.")
-    shared = Term("shared\noutputs", "Tokens whose output another token shares to 1e-6.")
+    """Return how far apart the outputs of all tokens lie."""
     shown = table(
         result.parts,
-        (Term("codebook"), lambda part: f"{titled(part)} at {part.site}"),
-        (least, lambda part: part.distances.minimum),
-        (middle, lambda part: part.distances.median),
-        (round_, lambda part: part.distances.expected),
-        (used, lambda part: part.distances.participation_ratio),
+        (Term("codebook"), _output_name),
+        (CODEBOOK_TERMS["minimum"], lambda part: part.distances.minimum),
+        (CODEBOOK_TERMS["median"], lambda part: part.distances.median),
+        (CODEBOOK_TERMS["expected"], lambda part: part.distances.expected),
+        (CODEBOOK_TERMS["participation_ratio"], lambda part: part.distances.participation_ratio),
         (Term("features"), lambda part: part.width),
-        (shared, lambda part: part.distances.duplicates),
+        (CODEBOOK_TERMS["duplicates"], lambda part: part.distances.duplicates),
         caption="In feature spreads: how far each token's output lies from its nearest other.",
     )
-    return Section("Codebooks", "The outputs of all tokens at one place.", [shown])
+    return Section(
+        "Codebooks", "The table compares the outputs of all tokens at one site.", [shown]
+    )
 
 
 @section("channel", 20)
 def decoding(result: ChannelResult) -> Section:
-    """Noise, with maximum-likelihood decoding."""
-    columns = (
-        (Term("noise"), lambda row: f"{row.noise:g} spreads"),
-        (
-            Term(
-                "bits at most",
-                "What these outputs can tell of their token through this noise, all features "
-                "together.",
-                "Σ ½ log₂(1 + σᵢ²/N)",
-            ),
-            lambda row: row.bits,
-        ),
-        (
-            Term(
-                "features at least",
-                "With fewer, whichever they are, no decoder finds 95 % of the tokens.",
-                "Fano; the largest σᵢ²",
-            ),
-            lambda row: fewest(row.width),
-        ),
-    )
+    """Return the accuracy of maximum-likelihood decoding through noise."""
     parts: list[Part] = []
     for index, part in enumerate(result.parts):
-        enough = (
-            Term("fewest tried that decode 95 %"),
-            lambda row, part=part: _enough(part, row.noise),
-        )
-        parts += [
-            *([Prose(titled(part), heading=True)] if len(result.parts) > 1 else []),
+        if len(result.parts) > 1:
+            parts.append(Prose(titled(part), heading=True))
+        parts.append(
             Figure(
                 f"noise-{index}",
-                _noise(part),
+                _accuracy_by_width(part),
                 "Tokens decoded rightly by the number of features, one line a noise level",
                 "Noise, with maximum-likelihood decoding: the nearest code word.",
                 320,
-            ),
-            table(part.bounds, *columns, enough),
-        ]
+            )
+        )
+        parts.append(
+            table(
+                part.bounds,
+                (Term("noise"), lambda row: f"{row.noise:g} spreads"),
+                (BITS, lambda row: row.bits),
+                (FEATURES, lambda row: fewest(row.width)),
+                (Term("fewest tried that decode 95 %"), partial(_fewest_tried, part)),
+            )
+        )
     lead = (
         "A token's output as a message: how many features, how much noise. Dotted: with fewer "
-        "features, whichever they are, "
+        "features, whichever they are, no decoder finds 95 % of the tokens."
     )
-    lead += "no decoder finds 95 % of the tokens."
     return Section("Noise", lead, parts)
 
 
 def fewest(width: int | None) -> int | str:
-    """A bound of the features, in words where not even all do."""
+    """Return a bound of the features, in words where even all features are too few."""
     return "all are too few" if width is None else width
 
 
-def _enough(part: ChannelPart, level: float) -> int | str:
-    """The fewest features tried that decode 95 % of the tokens at a level of noise."""
-    widths = [row.width for row in part.noise if row.noise == level and row.accuracy >= 0.95]
+def _fewest_tried(part: ChannelPart, bound: ChannelBound) -> int | str:
+    """Return the fewest features tried that decode enough of the tokens at the bound's noise."""
+    widths = [
+        row.width for row in part.noise if row.noise == bound.noise and row.accuracy >= ENOUGH
+    ]
     return min(widths) if widths else "none"
 
 
-def _noise(part: ChannelPart) -> go.Figure:
-    """Token accuracy by the number of features, one line a noise level, a dotted mark where the
-    bound lies.
+def _accuracy_by_width(part: ChannelPart) -> go.Figure:
+    """Return token accuracy by the number of features, one line a noise level.
+
+    A dotted line marks the bound.
     """
     levels = sorted({row.noise for row in part.noise})
-    rows = {level: [row for row in part.noise if row.noise == level] for level in levels}
-    curves = {
-        level: ([row.width for row in some], [row.accuracy for row in some])
-        for level, some in rows.items()
-    }
-    series = {f"noise {level:g} × spread": curve for level, curve in curves.items()}
+    series = {}
+    for level in levels:
+        rows = [row for row in part.noise if row.noise == level]
+        accuracies = [row.accuracy for row in rows]
+        series[f"noise {level:g} × spread"] = ([row.width for row in rows], accuracies)
     figure = figures.lines(series, "features", "tokens decoded rightly", log="x")
-    widths = {row.noise: row.width for row in part.bounds}
+    bounds = {row.noise: row.width for row in part.bounds}
     for index, level in enumerate(levels):
-        if (width := widths.get(level)) is not None:
-            line = {"color": palette.model_colour(index), "width": 1, "dash": "dot"}
-            figure.add_scatter(
-                x=[width, width],
-                y=[0, 1],
-                mode="lines",
-                showlegend=False,
-                hoverinfo="skip",
-                line=line,
-            )
+        width = bounds.get(level)
+        if width is None:
+            continue
+        figure.add_scatter(
+            x=[width, width],
+            y=[0, 1],
+            mode="lines",
+            showlegend=False,
+            hoverinfo="skip",
+            line={"color": palette.model_colour(index), "width": 1, "dash": "dot"},
+        )
     return figure.update_yaxes(range=[0, 1.03])

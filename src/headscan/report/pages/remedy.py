@@ -1,9 +1,8 @@
-"""The page of remedies: who finds its partner, what each remedy changes, how far a column drifted,
-what was written.
-"""
+"""The page of remedies: retrieval with each remedy, drift of a column, the files written."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -12,11 +11,12 @@ from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, page,
 from headscan.report.kit.figures import empty
 from headscan.report.kit.palette import depth_colours
 from headscan.report.kit.words import literal, named
-from headscan.run import Row
 
 if TYPE_CHECKING:
     from headscan.remedies.result import RemedyResult
+    from headscan.run import Row
 
+GAIN = "recall_at_1_gain"
 TERMS = {
     "remedy": Term("remedy"),
     "recall_at_1": Term(
@@ -31,7 +31,7 @@ TERMS = {
         places=3,
         where="page",
     ),
-    "recall_at_1_gain": Term(
+    GAIN: Term(
         "gain",
         "Change of recall@1 against the vectors as they are, paired by query; intervals hold for "
         "all remedies at once.",
@@ -52,120 +52,121 @@ TERMS = {
         where="page",
     ),
 }
+DRIFT_TERMS = {
+    "value": Term("value", "With its 95 % interval by rows.", places=3, spread=True),
+}
 
 
 @page("remedy")
 def remedies(result: RemedyResult) -> Head:
-    said = (
+    """Return how many remedies were fitted, on what, and how they were judged."""
+    sentence = (
         f"{len(result.about)} remedies for vectors of width {result.width:,} at {result.site}, "
-        f"fitted on {result.fitted:,} "
+        f"fitted on {result.fitted:,} and judged by {result.held_out:,} others."
     )
-    said += f"and judged by {result.held_out:,} others."
-    return Head([f"Remedies for {named(result.models[0].name)}"], said)
+    return Head([f"Remedies for {named(result.models[0].name)}"], sentence)
 
 
 @section("remedy", 10)
 def gains(result: RemedyResult) -> list[Section] | None:
-    """A table and a picture a set of pairs."""
-    sets = [name for name in dict.fromkeys(row.text("pairs") for row in result.rows) if name]
-    return [
-        _set(name, [row for row in result.rows if row["pairs"] == name]) for name in sets
-    ] or None
+    """Return a table and a picture for each set of pairs; None where there are no pairs."""
+    sections = []
+    for name in dict.fromkeys(row.text("pairs") for row in result.rows):
+        if name:
+            rows = [row for row in result.rows if row["pairs"] == name]
+            sections.append(_retrieval(name, rows))
+    return sections or None
 
 
-def _set(name: str, rows: list[Row]) -> Section:
-    def draw() -> go.Figure:
-        shown = [
-            (row.text("remedy"), row.number(GAIN) or 0.0, ends)
-            for row in rows[::-1]
-            if (ends := row.interval(GAIN))
-        ]
-        figure = empty("gain in recall@1", "")
-        figure.add_scatter(
-            x=[value for _, value, _ in shown],
-            y=[literal(remedy) for remedy, *_ in shown],
-            mode="markers",
-            showlegend=False,
-            marker={"color": depth_colours(1)[0][0], "size": 9},
-            error_x={
-                "array": [high - value for _, value, (_, high) in shown],
-                "arrayminus": [value - low for _, value, (low, _) in shown],
-                "thickness": 1.5,
-                "width": 4,
-            },
-        )
-        figure.add_vline(x=0, line={"width": 1, "dash": "dot"})
-        return figure
-
-    scored = ["spearman"] * (rows[0].number("spearman") is not None)
-    columns = ("recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine", *scored)
-    lead = (
-        f"{rows[0]['queries']:,} queries, each to find its partner among {rows[0]['items']:,} "
-        "items; nothing was fitted on "
+def _retrieval(name: str, rows: list[Row]) -> Section:
+    """Return how often queries of a set of pairs find their partner with each remedy."""
+    columns = ["recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine"]
+    if rows[0].number("spearman") is not None:
+        columns.append("spearman")
+    numbers = table(
+        rows, "remedy", *columns, terms=TERMS, title=f"Queries that find their partner: {name}"
     )
-    lead += "any of them."
-    picture = Figure(
+    figure = Figure(
         f"gain-{name}",
-        draw,
+        partial(_gains, rows),
         f"Gain in recall@1 of {name}, a line a remedy, with intervals; 0 is the vectors as they "
         "are",
         "Intervals right of 0: the remedy helps. Paired by query, wide enough for all remedies at "
         "once.",
     )
-    shown = table(rows, "remedy", *columns, terms=TERMS, title=f"Who finds its partner: {name}")
-    return Section(
-        f"Retrieval: {name}", lead, [shown, picture], name=f"retrieval-{name}".replace(" ", "-")
+    lead = (
+        f"{rows[0]['queries']:,} queries, each to find its partner among {rows[0]['items']:,} "
+        "items; nothing was fitted on any of them."
     )
+    anchor = f"retrieval-{name}".replace(" ", "-")
+    return Section(f"Retrieval: {name}", lead, [numbers, figure], name=anchor)
 
 
-GAIN = "recall_at_1_gain"
+def _gains(rows: list[Row]) -> go.Figure:
+    """Return the gain of each remedy with its interval, the first remedy on top."""
+    remedy_names = []
+    values = []
+    above = []
+    below = []
+    for row in reversed(rows):
+        interval = row.interval(GAIN)
+        if interval is None:
+            continue
+        value = row.number(GAIN) or 0.0
+        remedy_names.append(literal(row.text("remedy")))
+        values.append(value)
+        below.append(value - interval[0])
+        above.append(interval[1] - value)
+    figure = empty("gain in recall@1", "")
+    figure.add_scatter(
+        x=values,
+        y=remedy_names,
+        mode="markers",
+        showlegend=False,
+        marker={"color": depth_colours(1)[0][0], "size": 9},
+        error_x={"array": above, "arrayminus": below, "thickness": 1.5, "width": 4},
+    )
+    return figure.add_vline(x=0, line={"width": 1, "dash": "dot"})
 
 
 @section("remedy", 20)
 def shape(result: RemedyResult) -> Section | None:
-    """Of vectors without pairs."""
+    """Return the shape of vectors that have no pairs."""
     rows = [row for row in result.rows if not row["pairs"]]
-    lead = (
-        "Of vectors that nothing was fitted on. Whether retrieval gains is not known without "
-        "partners."
-    )
-    shown = table(
+    if not rows:
+        return None
+    numbers = table(
         rows, "remedy", "hubness", "average_cosine", terms=TERMS, title="Shape after each remedy"
     )
-    return Section("Shape", lead, [shown]) if rows else None
+    lead = (
+        "Nothing was fitted on these vectors. They have no partners, so it is not known whether "
+        "retrieval gains."
+    )
+    return Section("Shape", lead, [numbers])
 
 
 @section("remedy", 30)
 def drifted(result: RemedyResult) -> Section | None:
-    """From one version of a column to the other."""
-    shown = table(
-        result.drift,
-        "quantity",
-        "value",
-        (Term("what it is"), lambda one: one.sentence),
-        title="Drift",
-        terms={"value": Term("value", "With its 95 % interval by rows.", places=3, spread=True)},
-    )
-    return (
-        Section("Drift", "What changed between the two versions, on the rows held out.", [shown])
-        if result.drift
-        else None
-    )
+    """Return what changed from one version of a column to the other."""
+    if not result.drift:
+        return None
+    meaning = Term("what it is"), lambda row: row.sentence
+    numbers = table(result.drift, "quantity", "value", meaning, title="Drift", terms=DRIFT_TERMS)
+    lead = "The table shows what changed between the two versions, on the rows held out."
+    return Section("Drift", lead, [numbers])
 
 
 @section("remedy", 40)
 def written_files(result: RemedyResult) -> Section:
-    """What was written, and each remedy in words."""
-    about = Facts("The remedies", list(result.about.items()), where="page")
-    written: Facts | Prose = Prose(
-        "No remedy was written: none was named, and none improves recall@1 for certain."
-    )
+    """Return the files that were written, and each remedy in words."""
+    files: Facts | Prose
     if result.exported:
-        written = Facts(
-            "Written", [(f"{one.remedy}, {one.format}", one.path) for one in result.exported]
+        rows = [(f"{export.remedy}, {export.format}", export.path) for export in result.exported]
+        files = Facts("Written", rows)
+    else:
+        files = Prose(
+            "No remedy was written: none was named, and none improves recall@1 for certain."
         )
-    return Section(
-        "Written",
-        "Remedy.load and RemedyTransformer.load read what is called dense.",
-        [written, about],
-    )
+    about = Facts("The remedies", list(result.about.items()), where="page")
+    lead = "Remedy.load and RemedyTransformer.load read what is called dense."
+    return Section("Written", lead, [files, about])

@@ -1,12 +1,11 @@
-"""The rows of a scan by model and null, the place of a site on the axis that all models share, and
-lines along it.
-"""
+"""Measures of a scan by layer: its rows by model and null, the layer axis, and lines along it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -14,27 +13,32 @@ import plotly.graph_objects as go
 
 from headscan.measures.measure import WITHOUT_SINKS
 from headscan.model import sites
-from headscan.report.kit import Term, palette
+from headscan.report.kit import Figure, Term, palette
 from headscan.report.kit.figures import empty
-from headscan.report.kit.words import literal
-from headscan.report.kit.words import number as written
+from headscan.report.kit.words import literal, number
 
 if TYPE_CHECKING:
     from headscan.run import Interval, ModelRecord, Row
     from headscan.scanner.result import ScanResult
 
 NULLS = {"random-init": "random weights", "gaussian": "Gaussian"}
-"""What stands beside a model: its architecture with random weights, and a Gaussian cloud."""
+"""The controls of a model: its architecture with random weights, and a Gaussian cloud."""
 
-NAME = re.compile(
+SITE_NAME = re.compile(
     r"^(?:(?P<stack>encoder|decoder)\.)?(?P<base>embedding|block|final_norm|head)"
     r"(?:\.(?P<index>\d+))?(?:\.(?P<part>.+))?$"
 )
+# The norm and the head stand so many layers, or shares of the blocks, behind the last block.
+LAYERS_BEHIND = {"final_norm": 1, "head": 2}
+SHARE_BEHIND = 0.08
+SHORT_NAMES = {"embedding": "emb", "final_norm": "norm"}
 
 
 class Place(NamedTuple):
-    """Where a site stands: `stack` ('' unless encoder-decoder), `part` ('' in the main stream), x,
-    and a short label.
+    """The position of a site on the layer axis.
+
+    `stack` is '' unless the model is an encoder-decoder, `part` is '' in the main stream; `label`
+    is short.
     """
 
     stack: str
@@ -44,8 +48,7 @@ class Place(NamedTuple):
 
 
 class Axis:
-    """The layer axis of models that may differ in depth, and of encoders that differ in depth from
-    their decoders.
+    """The layer axis of models that may differ in depth, as may an encoder and its decoder.
 
     Where all stacks have the same number of blocks, the axis counts layers: the embedding at 0,
     block k at k + 1, its parts just before it, then the final norm and the head. Where they differ,
@@ -58,100 +61,109 @@ class Axis:
         self.deepest: dict[str, float] = {}
         for row in rows:
             model = row.text("model")
-            match = NAME.match(row.text("site"))
             self.deepest[model] = max(self.deepest.get(model, 1.0), depth_of(row))
+            match = SITE_NAME.match(row.text("site"))
             if match and match["index"] is not None:
                 key = model, match["stack"] or ""
                 self.blocks[key] = max(self.blocks.get(key, 0), int(match["index"]) + 1)
-        for record in records:  # a scan of a few sites does not show how deep the model is
-            if (record.name, "") in self.blocks:
-                self.blocks[record.name, ""] = max(self.blocks[record.name, ""], record.depth or 0)
+        # A scan of a few sites does not show how deep the model is.
+        for record in records:
+            key = record.name, ""
+            if key in self.blocks:
+                self.blocks[key] = max(self.blocks[key], record.depth or 0)
         self.counts = len(set(self.blocks.values())) <= 1
         self.title = "layer" if self.counts else "share of the blocks"
 
     def place(self, row: Row) -> Place:
-        """The place of a row's site; one with a name of its own kind stands at its depth."""
+        """Return the place of a row's site; a site with another name stands at its depth."""
         model = row.text("model")
         site = row.text("site")
-        match = NAME.match(site)
-        depth = depth_of(row)
+        match = SITE_NAME.match(site)
         if not match:
-            return Place(
-                "", "", depth if self.counts else depth / self.deepest.get(model, 1.0), site
-            )
+            depth = depth_of(row)
+            x = depth if self.counts else depth / self.deepest.get(model, 1.0)
+            return Place("", "", x, site)
         stack = match["stack"] or ""
-        base = match["base"]
         part = match["part"] or ""
-        blocks = self.blocks.get((model, stack)) or max(self.blocks.values(), default=0)
+        base = match["base"]
+        block_count = self.blocks.get((model, stack)) or max(self.blocks.values(), default=0)
         if base == "block" and match["index"] is not None:
-            x = int(match["index"]) + 1.0 - (0.25 if part == "mlp" else 0.5 if part else 0)
-            return Place(
-                stack,
-                part,
-                x if self.counts else x / blocks,
-                match["index"] + (f".{part}" if part else ""),
-            )
-        beyond = {"final_norm": 1, "head": 2}.get(base)
-        label = {"embedding": "emb", "final_norm": "norm"}.get(base, base)
-        if beyond is None:
+            layers = int(match["index"]) + 1.0 - _before_block_end(part)
+            x = layers if self.counts else layers / block_count
+            label = f"{match['index']}.{part}" if part else match["index"]
+            return Place(stack, part, x, label)
+        label = SHORT_NAMES.get(base, base)
+        if base not in LAYERS_BEHIND:
             return Place(stack, part, 0.0, label)
-        return Place(stack, part, blocks + beyond if self.counts else 1 + 0.08 * beyond, label)
+        behind = LAYERS_BEHIND[base]
+        x = block_count + behind if self.counts else 1 + SHARE_BEHIND * behind
+        return Place(stack, part, x, label)
 
     def ticks(self, rows: Iterable[Row]) -> dict[float, str]:
-        """Labels by their place, for the sites of the main stream."""
+        """Return labels by their x, for the sites of the main stream."""
         places = [place for place in map(self.place, rows) if not place.part]
         if self.counts:
             return {place.x: place.label for place in reversed(places)}
-        ends = {place.x: place.label for place in places if place.label in ("emb", "norm", "head")}
-        return {0.25: "¼", 0.5: "½", 0.75: "¾", 1.0: "last"} | ends
+        ticks = {0.25: "¼", 0.5: "½", 0.75: "¾", 1.0: "last"}
+        for place in places:
+            if place.label in ("emb", "norm", "head"):
+                ticks[place.x] = place.label
+        return ticks
+
+
+def _before_block_end(part: str) -> float:
+    """Return how far, in layers, a part of a block stands before the block's own output."""
+    if not part:
+        return 0.0
+    return 0.25 if part == "mlp" else 0.5
 
 
 def depth_of(row: Row) -> float:
+    """Return the depth of a row's site; 0 where it is not known."""
     return float(row.number("depth") or 0)
 
 
 def models(result: ScanResult) -> list[str]:
-    """The models' names, in order; those that only the sites name come last."""
-    return list(
-        dict.fromkeys(
-            [*(model.name for model in result.models), *(row.text("model") for row in result.sites)]
-        )
-    )
+    """Return the models' names, in order; those that only the sites name come last."""
+    recorded = [model.name for model in result.models]
+    named_by_sites = [row.text("model") for row in result.sites]
+    return list(dict.fromkeys(recorded + named_by_sites))
 
 
 def of_model(rows: Iterable[Row], model: str, null: str | None = None) -> list[Row]:
-    """The rows of one model (and one null), in order of depth."""
-    return sorted(
-        (row for row in rows if row.get("model") == model and (row.get("null") or None) == null),
-        key=depth_of,
-    )
+    """Return the rows of a model (and a null), in order of depth."""
+    chosen_rows = []
+    for row in rows:
+        row_null = row.get("null") or None
+        if row.get("model") == model and row_null == null:
+            chosen_rows.append(row)
+    return sorted(chosen_rows, key=depth_of)
 
 
 def last_block(rows: Iterable[Row]) -> Row | None:
-    """The row that speaks for a model, of its last block; without rows None."""
-    known = {row.text("site"): row for row in sorted(rows, key=depth_of)}
-    return known[sites.last_block(list(known))] if known else None
+    """Return the row of the last block, which stands for the model; without rows None."""
+    row_by_site = {row.text("site"): row for row in sorted(rows, key=depth_of)}
+    if not row_by_site:
+        return None
+    return row_by_site[sites.last_block(list(row_by_site))]
 
 
 def term(words: Term, name: str, column: str = "") -> Term:
-    """The words of a measure or a probe's field above a column of its own."""
+    """Return the words of a measure or a probe's field above a column of its own."""
     return replace(words, name=name, group="", column=column)
 
 
-# ---- Measures by layer: a line with its interval band for each model, and its nulls beside it.
-#
-# `first` says whether sink tokens count: "with", "without", or "both" (then the traces with them
-# are hidden, and each trace carries `meta = {"first": ...}` by which a page switches between them).
-# Results that know of no sinks have "with" alone.
-
+# Lines of a measure: `First` says if sink tokens count: "with", "without", or "both" (then the
+# traces with them are hidden, and each trace carries `meta = {"first": ...}` by which a page
+# switches between them). Results that know of no sinks have "with" alone.
 First = Literal["with", "without", "both"]
 DASH = {"random-init": "dot", "gaussian": "dash"}
-Treatment = dict[str, object]
-"""Of a trace: whether it is seen at first, and which treatment of sinks it is of."""
+TraceOptions = dict[str, object]
+"""Options of a trace: if it is visible at first, and which treatment of sinks it shows."""
 
 
-def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str, Treatment]]:
-    """The fields of a measure to draw, with what the page's switch goes by."""
+def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str, TraceOptions]]:
+    """Return the fields of a measure to draw, each with the options of its trace."""
     fields = {"without": measure + WITHOUT_SINKS, "with": measure}
     if not knows(result, measure):
         first = "with"
@@ -164,119 +176,223 @@ def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str
 
 
 def knows(result: ScanResult, measure: str) -> bool:
-    """Whether a result has the measure without sinks."""
+    """Tell whether a result has the measure without sinks."""
     return any(measure + WITHOUT_SINKS in row for row in result.sites)
+
+
+@dataclass(frozen=True)
+class LayerLine:
+    """One line of a measure: the sites of one stack and part, of a model or one of its nulls.
+
+    `points` are the sites with their x; `index` counts the models.
+    """
+
+    label: str
+    points: list[tuple[float, Row]]
+    index: int
+    null: str
+    is_part: bool
+
+    @property
+    def colour(self) -> str:
+        """Return the model's colour; all models share one Gaussian, which is grey."""
+        if self.null == "gaussian":
+            return palette.ROLES["muted"][0]
+        return palette.model_colour(self.index)
+
+    @property
+    def dash(self) -> str:
+        """Return the dash pattern of a part, a null or the model."""
+        if self.is_part:
+            return "longdashdot"
+        return DASH.get(self.null) or palette.DASHES[self.index % len(palette.DASHES)]
 
 
 def by_layer(
     result: ScanResult, measure: str, first: First = "without", *, nulls: bool = True
 ) -> go.Figure:
-    """One measure at each site of a scan.
+    """Return one measure at each site of a scan.
 
     Sites inside a block (attention, mlp) get a thinner line of their own; values that are not
     defined leave a gap.
     """
     figure = empty()
     axis = Axis(result.sites, result.models)
-    names = models(result)
-    for index, name in enumerate(names):
-        strands = [("", literal(name), of_model(result.sites, name))]
-        for null, words in NULLS.items() if nulls else ():
-            if null == "random-init" or index == 0:
-                whose = (
-                    f"{words} of {literal(name)}"
-                    if null == "random-init" and len(names) > 1
-                    else words
-                )
-                strands.append((null, whose, of_model(result.nulls, name, null)))
-        for null, whose, rows in strands:
-            streams: dict[tuple[str, str], list[tuple[float, Row]]] = {}
-            for row in rows:
-                stack, part, x, _ = axis.place(row)
-                streams.setdefault((stack, part), []).append((x, row))
-            for (stack, part), members in streams.items():
-                label = " ".join(word for word in (whose, literal(stack), literal(part)) if word)
-                for field, shown in treatments(result, measure, first):
-                    _add_line(
-                        figure, members, field, measure, index, null, label, bool(part), shown
-                    )
+    for line in _layer_lines(result, axis, nulls):
+        for field, options in treatments(result, measure, first):
+            _add_line(figure, line, field, measure, options)
     ticks = axis.ticks(result.sites)
-    places = sorted(ticks)
-    figure.update_xaxes(
-        tickvals=places, ticktext=[literal(ticks[x]) for x in places], title_text=axis.title
-    )
+    positions = sorted(ticks)
+    labels = [literal(ticks[x]) for x in positions]
+    figure.update_xaxes(tickvals=positions, ticktext=labels, title_text=axis.title)
     figure.update_layout(hovermode="x unified", xaxis_unifiedhovertitle_text=" ")
-    title = (
-        result.measures[measure].title if measure in result.measures else measure.replace("_", " ")
-    )
+    title = measure.replace("_", " ")
+    if measure in result.measures:
+        title = result.measures[measure].title
     return figure.update_yaxes(title_text=literal(title).lower() if len(title) < 30 else "")
 
 
+def _layer_lines(result: ScanResult, axis: Axis, nulls: bool) -> list[LayerLine]:
+    """Return the lines of all models, each followed by those of its nulls."""
+    names = models(result)
+    lines = []
+    for index, name in enumerate(names):
+        own_rows = of_model(result.sites, name)
+        lines += _lines_by_stream(axis, own_rows, literal(name), index, "")
+        if not nulls:
+            continue
+        for null, words in NULLS.items():
+            if null == "gaussian" and index > 0:
+                continue
+            several = null == "random-init" and len(names) > 1
+            label = f"{words} of {literal(name)}" if several else words
+            null_rows = of_model(result.nulls, name, null)
+            lines += _lines_by_stream(axis, null_rows, label, index, null)
+    return lines
+
+
+def _lines_by_stream(
+    axis: Axis, rows: list[Row], label: str, index: int, null: str
+) -> list[LayerLine]:
+    """Return one line for each stack and part among the rows."""
+    streams: defaultdict[tuple[str, str], list[tuple[float, Row]]] = defaultdict(list)
+    for row in rows:
+        place = axis.place(row)
+        streams[place.stack, place.part].append((place.x, row))
+    lines = []
+    for (stack, part), points in streams.items():
+        full_label = " ".join(filter(None, (label, literal(stack), literal(part))))
+        lines.append(LayerLine(full_label, points, index, null, bool(part)))
+    return lines
+
+
 def _add_line(
-    figure: go.Figure,
-    members: list[tuple[float, Row]],
-    field: str,
-    measure: str,
-    index: int,
-    null: str,
-    label: str,
-    thin: bool,
-    shown: Treatment,
+    figure: go.Figure, line: LayerLine, field: str, measure: str, options: TraceOptions
 ) -> None:
-    """Adds the line of one stack and part of the model of an index, or of one of its nulls, and its
-    interval band.
-    """
-    x = [spot for spot, _ in members]
-    values = [row.number(field) for _, row in members]
-    colour = palette.ROLES["muted"][0] if null == "gaussian" else palette.model_colour(index)
-    if null == "gaussian" and not any(v is not None for v in values):
-        values = [row.number(measure) for _, row in members]  # its rows have no position
-    bands = [row.interval(field) if row.number(field) is not None else None for _, row in members]
-    if not null and any(bands):
-        add_band(figure, x, bands, colour, label, shown)
-    hover = [
-        f"{literal(row.text('site'))}: <b>{written(v)}</b>"
-        + (f" ({written(b[0])} to {written(b[1])})" if b else "")
-        for (_, row), v, b in zip(members, values, bands, strict=True)
+    """Add a line of a field of the measure, and a model's interval band."""
+    x = [position for position, _ in line.points]
+    rows = [row for _, row in line.points]
+    values = [row.number(field) for row in rows]
+    intervals = [row.interval(field) if row.number(field) is not None else None for row in rows]
+    if line.null == "gaussian" and all(value is None for value in values):
+        # Rows of a Gaussian have no positions, so they have the measure of all tokens only.
+        values = [row.number(measure) for row in rows]
+    if not line.null and any(intervals):
+        add_band(figure, x, intervals, line.colour, line.label, options)
+    hover_texts = [
+        _hover_text(row.text("site"), value, interval)
+        for row, value, interval in zip(rows, values, intervals, strict=True)
     ]
-    dash = "longdashdot" if thin else DASH.get(null) or palette.DASHES[index % len(palette.DASHES)]
-    symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
+    is_thin = line.is_part or bool(line.null)
+    is_small = line.is_part or len(x) > 30
+    symbol = palette.SYMBOLS[line.index % len(palette.SYMBOLS)]
     figure.add_scatter(
         x=x,
-        y=[None if v is None else float(f"{v:.6g}") for v in values],
-        name=label,
-        legendgroup=label,
-        mode="lines" if null else "lines+markers",
-        text=hover,
-        hovertemplate="%{text}<extra>" + label + "</extra>",
-        line={"color": colour, "dash": dash, "width": 1.2 if thin or null else 2.2},
-        marker={"size": 3 if thin or len(x) > 30 else 6, "color": colour, "symbol": symbol},
-        **shown,
+        y=[None if value is None else float(f"{value:.6g}") for value in values],
+        name=line.label,
+        legendgroup=line.label,
+        mode="lines" if line.null else "lines+markers",
+        text=hover_texts,
+        hovertemplate="%{text}<extra>" + line.label + "</extra>",
+        line={"color": line.colour, "dash": line.dash, "width": 1.2 if is_thin else 2.2},
+        marker={"size": 3 if is_small else 6, "color": line.colour, "symbol": symbol},
+        **options,
     )
+
+
+def _hover_text(site: str, value: float | None, interval: Interval | None) -> str:
+    text = f"{literal(site)}: <b>{number(value)}</b>"
+    if interval:
+        text += f" ({number(interval[0])} to {number(interval[1])})"
+    return text
 
 
 def add_band(
     figure: go.Figure,
     x: list[float],
-    bands: list[Interval | None],
+    intervals: list[Interval | None],
     colour: str,
     group: str,
-    shown: Treatment,
+    options: TraceOptions,
 ) -> None:
-    """The interval band; it is parted where a value is not defined."""
-    for known, run in groupby(zip(x, bands, strict=True), key=lambda pair: pair[1] is not None):
-        if known:
-            rim = [(spot, *(float(f"{end:.6g}") for end in band or ())) for spot, band in run]
-            there, low, high = map(list, zip(*rim, strict=True))
-            figure.add_scatter(
-                x=there + there[::-1],
-                y=high + low[::-1],
-                mode="lines",
-                fill="toself",
-                hoverinfo="skip",
-                showlegend=False,
-                fillcolor=palette.translucent(colour, 0.14),
-                line={"width": 0},
-                legendgroup=group,
-                **shown,
-            )
+    """Add the band of the intervals; it is parted where a value is not defined."""
+    pairs = zip(x, intervals, strict=True)
+    for is_defined, stretch in groupby(pairs, key=lambda pair: pair[1] is not None):
+        if not is_defined:
+            continue
+        positions = []
+        lows = []
+        highs = []
+        for position, interval in stretch:
+            assert interval is not None
+            positions.append(position)
+            lows.append(float(f"{interval[0]:.6g}"))
+            highs.append(float(f"{interval[1]:.6g}"))
+        figure.add_scatter(
+            x=positions + positions[::-1],
+            y=highs + lows[::-1],
+            mode="lines",
+            fill="toself",
+            hoverinfo="skip",
+            showlegend=False,
+            fillcolor=palette.translucent(colour, 0.14),
+            line={"width": 0},
+            legendgroup=group,
+            **options,
+        )
+
+
+def small(result: ScanResult, measure: str) -> go.Figure:
+    """Return a small multiple of a measure by layer.
+
+    It has little margin and no legend, which the first figure of the page has.
+    """
+    figure = by_layer(result, measure, "both")
+    figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
+    figure.update_yaxes(title_text="", nticks=5)
+    axis = figure.layout.xaxis
+    labels = dict(zip(axis.tickvals or (), axis.ticktext or (), strict=True))
+    positions = spaced(list(labels))
+    figure.update_xaxes(
+        title_text="",
+        tickangle=0,
+        tickvals=positions,
+        ticktext=[labels[x] for x in positions],
+    )
+    values = [value for trace in figure.data for value in trace.y if value is not None]
+    low = min(values, default=-1.0)
+    is_share = measure in result.measures and result.measures[measure].range[1] == 1
+    # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
+    if not is_share and low > 0 and max(values) > 8 * low:
+        figure.update_yaxes(type="log", dtick=1, tickformat="~g")
+    elif low >= 0:
+        figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def small_figure(
+    name: str, words: Term, draw: Callable[[], go.Figure], alt: str = "", height: int = 190
+) -> Figure:
+    """Return a small figure under the title and sentence of a measure or a probe's field."""
+    alt = alt or words.title
+    return Figure(name, draw, alt, height=height, title=words.title, sentence=words.sentence)
+
+
+def spaced(positions: list[float], room: float = 0.12) -> list[float]:
+    """Return the first and the last of sorted positions, and those between that have room.
+
+    `room` is the least distance to the neighbours, as a share of the whole length.
+
+    >>> spaced([0, 1, 3, 14, 21, 28, 29])
+    [0, 14, 21, 29]
+    """
+    if len(positions) < 3:
+        return positions
+    first = positions[0]
+    last = positions[-1]
+    least = room * (last - first)
+    spaced_positions = [first]
+    for position in positions[1:-1]:
+        if position - spaced_positions[-1] >= least and last - position >= least:
+            spaced_positions.append(position)
+    return [*spaced_positions, last]

@@ -1,4 +1,4 @@
-"""The page of stored states: what is in the folder, and how it is read back."""
+"""The page of stored states: what is in the folder, and how it is read again."""
 
 from __future__ import annotations
 
@@ -10,35 +10,42 @@ from headscan.report.kit.words import named
 if TYPE_CHECKING:
     from headscan.states.writing import StatesResult
 
+MOST_OPEN_ROWS = 12  # a longer table is folded
+
 
 @page("states")
 def states(result: StatesResult) -> Head:
-    """Whose states, and how many."""
-    said = (
-        f"{result.tokens:,} vectors at each of {len(result.sites)} sites, "
-        f"{result.bytes / 1e6:,.1f} MB, in {result.folder}."
+    """Return the model whose states they are, their number and their folder."""
+    megabytes = result.bytes / 1e6
+    sentence = (
+        f"{result.tokens:,} vectors at each of {len(result.sites)} sites, {megabytes:,.1f} MB, in "
+        f"{result.folder}."
     )
-    return Head([f"States of {named(result.models[0].name)}"], said)
+    return Head([f"States of {named(result.models[0].name)}"], sentence)
 
 
 @section("states", 10)
 def stored(result: StatesResult) -> Section:
-    """The sites, and the command that reads them."""
-    said = (
+    """Return the sites, and the command that reads them."""
+    sentence = (
         f"headscan scan {result.folder} reads them back: the numbers are those of a scan of the "
-        "model on this text. Each "
+        f"model on this text. Each window has {result.context} tokens; token ids and documents "
+        "are beside the vectors."
     )
-    said += f"window has {result.context} tokens; token ids and documents are beside the vectors."
-    lead = "A tensor [windows, tokens, width] a site and file."
-    return Section(
-        "What is stored", lead, [Prose(said), table(result.sites, "site", "width", "dtype")]
-    )
+    lead = "A file has a tensor [windows, tokens, width] for a site."
+    sites = table(result.sites, "site", "width", "dtype")
+    return Section("What is stored", lead, [Prose(sentence), sites])
 
 
 @section("states", 20)
 def shards(result: StatesResult) -> Section:
-    """The files."""
-    windows = Term("windows"), lambda one: one.last - one.first
-    digest = Term("SHA-256 begins"), lambda one: one.sha256[:16]
-    files = table(result.shards, "file", windows, "bytes", digest, folded=len(result.shards) > 12)
+    """Return the files with their windows, sizes and checksums."""
+    files = table(
+        result.shards,
+        "file",
+        (Term("windows"), lambda shard: shard.last - shard.first),
+        "bytes",
+        (Term("SHA-256 begins"), lambda shard: shard.sha256[:16]),
+        folded=len(result.shards) > MOST_OPEN_ROWS,
+    )
     return Section("Files", "The index, states.json, names them with their checksums.", [files])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -12,53 +13,66 @@ from headscan.report.kit.parts import Part
 from headscan.report.kit.words import named, number
 
 if TYPE_CHECKING:
-    from headscan.training.records import CurvePoint, Likelihood
+    from headscan.training.records import CurvePoint, GeometrySnapshot, Likelihood
     from headscan.training.result import RecoverResult, TrainResult
 
-GEOMETRY = {
+GEOMETRY_TERMS = {
     "average_cosine": Term("average cosine", places=3),
     "effective_rank": Term("effective rank", places=1),
+}
+GRADIENT_LINES = {
+    "kept norm": "kept_norm",
+    "null of the leverages": "kept_norm_leverage",
+    "null of a random head": "kept_norm_random",
 }
 
 
 @page("train")
 def head(result: TrainResult) -> Head:
+    """Return the recipe, and the size of the run."""
     recipe = result.recipe
-    said = f"{result.parameters:,} parameters, {result.steps:,} steps, {result.tokens:,} tokens."
-    return Head([f"Training: {recipe.name}, {recipe.size}, {result.objective.name}"], said)
+    sentence = (
+        f"{result.parameters:,} parameters, {result.steps:,} steps, {result.tokens:,} tokens."
+    )
+    return Head([f"Training: {recipe.name}, {recipe.size}, {result.objective.name}"], sentence)
 
 
 @section("train", 10)
 def summary(result: TrainResult) -> Section:
-    """What came of it."""
-    aim = result.objective
-    parameters = [f"{name} {value}" for name, value in aim.parameters.items()]
+    """Return what was trained and its losses."""
+    objective = result.objective
+    parameters = [f"{name} {value}" for name, value in objective.parameters.items()]
     rows = [
         ("recipe", f"{result.recipe.name}, {result.recipe.size}"),
-        ("objective", ", ".join([aim.name, *parameters])),
-        *([("regulariser", aim.regulariser)] if aim.regulariser else []),
-        *_size(result),
-        ("loss", _nats(result.loss)),
-        ("loss without its floor", _nats(result.floor_corrected_loss)),
-        *(
-            [("penalty at the end", _nats(result.curve[-1].penalty))]
-            if aim.regulariser and result.curve
-            else []
-        ),
-        *(_held_out(name, likelihood) for name, likelihood in result.heldout.items()),
+        ("objective", ", ".join([objective.name, *parameters])),
     ]
-    notes = [Prose(f"{note[0].upper()}{note[1:]}.") for note in result.notes]
-    notes += [Prose(f"Alarm after step {alarm.step}: {alarm.sentence}") for alarm in result.alarms]
-    return Section("What was trained", parts=[Facts("", rows), *notes])
+    if objective.regulariser:
+        rows.append(("regulariser", objective.regulariser))
+    rows += _size(result)
+    rows.append(("loss", _nats(result.loss)))
+    rows.append(("loss without its floor", _nats(result.floor_corrected_loss)))
+    if objective.regulariser and result.curve:
+        rows.append(("penalty at the end", _nats(result.curve[-1].penalty)))
+    rows += [_held_out(name, likelihood) for name, likelihood in result.heldout.items()]
+    parts: list[Part] = [Facts("", rows)]
+    parts += [Prose(f"{note[0].upper()}{note[1:]}.") for note in result.notes]
+    for alarm in result.alarms:
+        parts.append(Prose(f"Alarm after step {alarm.step}: {alarm.sentence}"))
+    return Section("What was trained", parts=parts)
 
 
 def _size(result: TrainResult | RecoverResult) -> list[tuple[str, str]]:
-    return [(name, f"{getattr(result, name):,}") for name in ("parameters", "steps", "tokens")]
+    return [
+        ("parameters", f"{result.parameters:,}"),
+        ("steps", f"{result.steps:,}"),
+        ("tokens", f"{result.tokens:,}"),
+    ]
 
 
 @section("train", 20)
 def curve(result: TrainResult) -> Section | None:
-    return _curve(
+    """Return the loss over steps."""
+    return _learning_curve(
         result.curve,
         "The floor is the least that a contrastive loss can be on a batch in which tokens repeat.",
     )
@@ -66,116 +80,118 @@ def curve(result: TrainResult) -> Section | None:
 
 @section("train", 30)
 def geometry(result: TrainResult) -> Section | None:
-    """The measures of every site over steps."""
-    if not result.scan:
+    """Return the measures of every site over steps; None where they were not measured."""
+    snapshots = result.scan
+    if not snapshots:
         return None
-
-    def draw(measure: str) -> go.Figure:
-        series = {
-            site: (
-                [each.step for each in result.scan],
-                [each.site(site).number(measure) for each in result.scan],
-            )
-            for site in (row.text("site") for row in result.scan[-1].sites)
-        }
-        figure = lines(series, "step", measure.replace("_", " "), by_depth=True)
-        return figure.update_traces(line={"dash": "dot"}, selector={"name": "embedding_table"})
-
-    shown = table(
-        result.scan[-1].sites, "site", *GEOMETRY, terms=GEOMETRY, title="Geometry at the end"
-    )
     cosine = Figure(
         "cosine",
-        draw("average_cosine"),
+        _over_steps(snapshots, "average_cosine"),
         "Average cosine of every site over steps",
         "Average cosine of every site, from the shallowest to the deepest; dotted, the embedding "
         "table itself.",
     )
     rank = Figure(
         "rank",
-        draw("effective_rank"),
+        _over_steps(snapshots, "effective_rank"),
         "Effective rank of every site over steps",
         "Effective rank of every site.",
     )
-    parts: list[Part] = [cosine, rank, *_gradient(result), shown]
-    return Section("The shape, as training goes on", "Measured on held-out windows.", parts)
+    at_the_end = table(
+        snapshots[-1].sites,
+        "site",
+        *GEOMETRY_TERMS,
+        terms=GEOMETRY_TERMS,
+        title="Geometry at the end",
+    )
+    parts: list[Part] = [cosine, rank, *_gradient(snapshots), at_the_end]
+    return Section(
+        "The shape, as training goes on", "The measures were taken on held-out windows.", parts
+    )
 
 
-def _gradient(result: TrainResult) -> list[Figure]:
-    """How much of the logits' gradient passes the head, over steps."""
-    kept = {
-        snapshot.step: snapshot.gradient
-        for snapshot in result.scan
-        if snapshot.gradient is not None
+def _over_steps(snapshots: Sequence[GeometrySnapshot], measure: str) -> go.Figure:
+    """Return a measure of every site over steps; the line of the embedding table is dotted."""
+    steps = [snapshot.step for snapshot in snapshots]
+    series = {}
+    for row in snapshots[-1].sites:
+        site = row.text("site")
+        series[site] = (steps, [snapshot.site(site).number(measure) for snapshot in snapshots])
+    figure = lines(series, "step", measure.replace("_", " "), by_depth=True)
+    return figure.update_traces(line={"dash": "dot"}, selector={"name": "embedding_table"})
+
+
+def _gradient(snapshots: Sequence[GeometrySnapshot]) -> list[Figure]:
+    """Return how much of the logits' gradient passes the head, over steps."""
+    gradients = {
+        snapshot.step: snapshot.gradient for snapshot in snapshots if snapshot.gradient is not None
     }
-    if not kept:
+    if not gradients:
         return []
-    names = {
-        "kept norm": "kept_norm",
-        "null of the leverages": "kept_norm_leverage",
-        "null of a random head": "kept_norm_random",
-    }
-    series = {
-        title: (list(kept), [getattr(each, name) for each in kept.values()])
-        for title, name in names.items()
-    }
+    steps = list(gradients)
+    series = {}
+    for title, field in GRADIENT_LINES.items():
+        series[title] = (steps, [getattr(gradient, field) for gradient in gradients.values()])
     caption = (
         "Share of the norm of the logits' gradient that lies in the head's column space, beside "
-        "what a head of that shape "
+        "what a head of that shape keeps by its shape alone. Norm that is not kept is not "
+        "necessarily lost learning."
     )
-    caption += "keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
-    drawn = lines(series, "step", "share of the norm")
-    return [Figure("gradient", drawn, "The logits' gradient through the head over steps", caption)]
+    figure = lines(series, "step", "share of the norm")
+    return [Figure("gradient", figure, "The logits' gradient through the head over steps", caption)]
 
 
 @page("recover")
 def recovered_head(result: RecoverResult) -> Head:
-    said = (
+    """Return the held-out loss of the recovered head."""
+    sentence = (
         f"{result.after.nats_per_token:.3f} nats a held-out token, by the recovery "
         f"{result.recovery}."
     )
-    return Head([f"A head for {named(result.models[0].name)}"], said)
+    return Head([f"A head for {named(result.models[0].name)}"], sentence)
 
 
 @section("recover", 10)
 def recovered(result: RecoverResult) -> Section:
-    """The likelihood before and after."""
-    likelihoods = [
+    """Return the likelihood before and after."""
+    rows = [
+        ("recovery", result.recovery),
+        *_size(result),
         _held_out("embedding rows alone", result.before),
         _held_out(result.recovery, result.after),
     ]
-    return Section(
-        "What was recovered",
-        parts=[Facts("", [("recovery", result.recovery), *_size(result), *likelihoods])],
-    )
+    return Section("What was recovered", parts=[Facts("", rows)])
 
 
 @section("recover", 20)
 def fitting(result: RecoverResult) -> Section | None:
-    return _curve(result.curve, "Cross-entropy of the training of the head.")
+    """Return the loss over the steps of fitting the head."""
+    return _learning_curve(result.curve, "Cross-entropy of the training of the head.")
 
 
-def _curve(points: list[CurvePoint], lead: str) -> Section | None:
-    """The loss over steps."""
+def _learning_curve(points: Sequence[CurvePoint], lead: str) -> Section | None:
+    """Return the loss over steps, and the loss above its floor where that is known."""
     if not points:
         return None
     series: dict[str, tuple[list[int], list[float]]] = {}
     for name in ("loss", "floor_corrected_loss"):
-        known = {
-            point.step: getattr(point, name) for point in points if getattr(point, name) is not None
-        }
-        series |= {name.replace("_", " "): (list(known), list(known.values()))} if known else {}
-    drawn = lines(series, "step", "nats", markers=False)
-    return Section(
-        "The learning curve",
-        lead,
-        [Figure("curve", drawn, "Loss over steps", "Loss in nats over steps.")],
-    )
+        losses = {}
+        for point in points:
+            loss = getattr(point, name)
+            if loss is not None:
+                losses[point.step] = loss
+        if losses:
+            series[name.replace("_", " ")] = (list(losses), list(losses.values()))
+    figure = lines(series, "step", "nats", markers=False)
+    part = Figure("curve", figure, "Loss over steps", "Loss in nats over steps.")
+    return Section("The learning curve", lead, [part])
 
 
 def _held_out(name: str, likelihood: Likelihood) -> tuple[str, str]:
-    bits = f", {number(likelihood.bits_per_byte)} bits a byte" if likelihood.bits_per_byte else ""
-    return f"held out ({name})", f"{number(likelihood.nats_per_token)} nats a token{bits}"
+    text = f"{number(likelihood.nats_per_token)} nats a token"
+    if likelihood.bits_per_byte:
+        text += f", {number(likelihood.bits_per_byte)} bits a byte"
+    return f"held out ({name})", text
 
 
 def _nats(value: float | None) -> str:

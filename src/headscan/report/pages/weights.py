@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from statistics import median
 
 from headscan.report.kit import Head, Line, Section, Table, Term, page, section, table
@@ -12,45 +13,30 @@ from headscan.run.vocabulary import terms_of
 from headscan.weights import MatrixRow, WeightsResult
 
 CONTROL = Term("of a\nrandom", "The stable rank of the control.")
+BLOCK_NUMBER = re.compile(r"[.\[]\d+(?=[.\]]|$)")
+COLUMNS = ("stable_rank", "effective_rank", "spikes", "tail_exponent")
 
 
 @page("weights")
 def weights(result: WeightsResult) -> Head:
-    """Whose matrices, and less whose."""
+    """Return the models, and how many of their matrices look random."""
     random = sum(row.random for row in result.matrices)
-    lead = (
+    sentence = (
         f"{len(result.matrices)} matrices; {random} look random (half would be a finding), "
-        f"{len(result.zero)} more are all "
+        f"{len(result.zero)} more are all zero. No text was read."
     )
-    lead += "zero. No text was read."
-    return Head(["Weights of " + " less ".join(named(model.name) for model in result.models)], lead)
+    names = [named(model.name) for model in result.models]
+    return Head([f"Weights of {' less '.join(names)}"], sentence)
 
 
 @section("weights", 10)
 def spectra(result: WeightsResult) -> Section:
-    """Medians over the blocks, and a row a matrix."""
-    kinds = defaultdict[str, list[MatrixRow]](list)
-    for row in result.matrices:
-        kinds[re.sub(r"[.\[]\d+(?=[.\]]|$)", ".*", row.name).removesuffix(".weight")].append(row)
-    columns = "stable_rank", "effective_rank", "spikes", "tail_exponent"
-    rows = []
-    for kind, some in kinds.items():
-        numbers = [float(median(getattr(row, name) or 0 for row in some)) for name in columns]
-        control = median(row.control["stable_rank"] for row in some)
-        rows.append(Line(kind, [len(some), *numbers, control, sum(row.random for row in some)]))
-    heads = [
-        Term("matrices"),
-        Term("count"),
-        *(terms_of(MatrixRow)[name] for name in columns),
-        CONTROL,
-        Term("look\nrandom"),
-    ]
-    beside = CONTROL, lambda row: row.control["stable_rank"]
-    each = table(
+    """Return the medians over the blocks, and a row a matrix."""
+    matrices = table(
         result.matrices,
         "name",
-        *columns,
-        beside,
+        *COLUMNS,
+        (CONTROL, lambda row: row.control["stable_rank"]),
         "distance",
         "random",
         "tail_p",
@@ -58,9 +44,30 @@ def spectra(result: WeightsResult) -> Section:
         where="page",
     )
     lead = (
-        "Beside random matrices of the same shape and mean square. What a tail exponent says of a "
-        "model is not claimed."
+        "Each matrix stands beside a random one of the same shape and mean square. No claim is "
+        "made about what a tail exponent says of a model."
     )
-    return Section(
-        "Spectra", lead, [Table(heads, rows, "By kind", "Medians over the blocks."), each]
-    )
+    return Section("Spectra", lead, [_by_kind(result.matrices), matrices])
+
+
+def _by_kind(matrices: Sequence[MatrixRow]) -> Table:
+    """Return medians over the matrices that blocks have alike: `*` stands for the block."""
+    rows_by_kind: defaultdict[str, list[MatrixRow]] = defaultdict(list)
+    for row in matrices:
+        kind = BLOCK_NUMBER.sub(".*", row.name).removesuffix(".weight")
+        rows_by_kind[kind].append(row)
+    lines = []
+    for kind, rows in rows_by_kind.items():
+        medians = [float(median(getattr(row, name) or 0 for row in rows)) for name in COLUMNS]
+        control = median(row.control["stable_rank"] for row in rows)
+        random = sum(row.random for row in rows)
+        lines.append(Line(kind, [len(rows), *medians, control, random]))
+    terms = terms_of(MatrixRow)
+    columns = [
+        Term("matrices"),
+        Term("count"),
+        *(terms[name] for name in COLUMNS),
+        CONTROL,
+        Term("look\nrandom"),
+    ]
+    return Table(columns, lines, "By kind", "Medians over the blocks.")

@@ -1,0 +1,246 @@
+"""The top of a checkup's page: the models with an alarm, what was read, and the sheet."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from headscan.measures.measure import leading
+from headscan.report.kit import Head, Raw, page
+from headscan.report.kit.words import named
+from headscan.report.pages.checkup_sheet import QUESTIONS, SIGNS, SheetModel, rows_of
+from headscan.report.pages.checkup_terminal import terminal_sheet
+from headscan.report.pages.scan import half_angle
+
+if TYPE_CHECKING:
+    from headscan.diagnosis.result import CheckupResult, Examination, Observation
+
+
+SLICE_RADIUS = 10
+
+
+@page("checkup")
+def head(result: CheckupResult) -> Head:
+    """Return how many models have an alarm, which and of what, what was read, and the sheet."""
+    has_alarm = bool(_alarms_by_model(result))
+    return Head([title(result)], subtitle(result), [sheet(result)], alarm=has_alarm, listed=False)
+
+
+def _alarms_by_model(result: CheckupResult) -> dict[str, list[Observation]]:
+    """Return the alarms that count, by model."""
+    alarms: dict[str, list[Observation]] = {}
+    for finding in result.findings:
+        if not finding.known and not finding.passed:
+            alarms.setdefault(finding.model or "", []).append(finding)
+    return alarms
+
+
+def title(result: CheckupResult) -> str:
+    """Return how many models have an alarm, or that too little was read to raise one."""
+    alarms = _alarms_by_model(result)
+    undecided = _undecided(result)
+    count = len(result.examinations)
+    if count == 1:
+        return _title_of_one(result)
+    if alarms:
+        verb = "needs" if len(alarms) == 1 else "need"
+        return f"{len(alarms)} of {count} models {verb} attention"
+    if len(undecided) == count:
+        unit = result.examinations[0].evidence.unit
+        return f"Too few {unit} to raise an alarm in any of {count} models"
+    if undecided:
+        unit = undecided[0].evidence.unit
+        return (
+            f"No alarm in {count - len(undecided)} of {count} models; too few {unit} for one in "
+            "the rest"
+        )
+    return f"No alarm in {count} models"
+
+
+def _title_of_one(result: CheckupResult) -> str:
+    from headscan.diagnosis.result import beyond_limit
+
+    examined = result.examinations[0]
+    alarm_count = len(_alarms_by_model(result).get(examined.model, []))
+    if alarm_count:
+        noun = "alarms" if alarm_count > 1 else "alarm"
+        return f"{examined.model}: {alarm_count} {noun}"
+    if examined.too_few:
+        beyond = beyond_limit(_possible_alarms(result, examined))
+        return f"{examined.model}: too few {examined.evidence.unit} to raise an alarm; {beyond}"
+    return f"{examined.model}: no alarm"
+
+
+def _undecided(result: CheckupResult) -> list[Examination]:
+    """Return the examinations without an alarm in which too little was read to raise one."""
+    alarms = _alarms_by_model(result)
+    return [
+        examined
+        for examined in result.examinations
+        if examined.too_few and examined.model not in alarms
+    ]
+
+
+def _possible_alarms(result: CheckupResult, examined: Examination) -> list[Observation]:
+    """Return what would be an alarm of this model, had more been read, and counts."""
+    possible = [finding for finding in result.findings if finding.possible and not finding.passed]
+    return [finding for finding in possible if finding.model == examined.model]
+
+
+def subtitle(result: CheckupResult) -> str:
+    """Return the alarms of each model and what was read."""
+    return f"{_verdict(result)} {_what_was_read(result)}".strip()
+
+
+def _verdict(result: CheckupResult) -> str:
+    """Return the alarms of each model by name, or what is known of leaks where there is none."""
+    alarms = _alarms_by_model(result)
+    undecided = _undecided(result)
+    several = len(result.examinations) > 1
+    healthy_count = len(result.examinations) - len(alarms) - len(undecided)
+    other_models = "The others: no alarm." if healthy_count > 1 else "The other: no alarm."
+    shortages = []
+    for examined in undecided:
+        prefix = f"{examined.model}: " if several else ""
+        shortages.append(prefix + _shortage(result, examined))
+    if not alarms and not undecided:
+        scope = " in any of them" if several else ""
+        return f"None of the alarms is raised{scope}. {_leak_sentence(result)}".strip()
+    if not alarms:
+        sentences = [" ".join(shortages), other_models if healthy_count else ""]
+        return " ".join(filter(None, [*sentences, _leak_sentence(result)]))
+
+    sentences = [_named_alarms(alarms, several)]
+    if not several and result.examinations[0].too_few:
+        shortage = result.examinations[0].shortage
+        sentences.append(f"{shortage}: no other alarm on the text could be raised.")
+    else:
+        sentences += shortages
+    if healthy_count:
+        sentences.append(other_models)
+    return " ".join(sentences)
+
+
+def _named_alarms(alarms: dict[str, list[Observation]], several: bool) -> str:
+    """Return the alarms of each model as a sentence."""
+    texts = []
+    for model, findings in alarms.items():
+        text = _joined([finding.title.lower() for finding in findings])
+        texts.append(f"{model}: {text}" if several else text)
+    sentence = "; ".join(texts)
+    if not several:
+        sentence = sentence[:1].upper() + sentence[1:]
+    return f"{sentence}."
+
+
+def _joined(texts: list[str]) -> str:
+    """Return 'a, b and c'."""
+    if len(texts) == 1:
+        return texts[0]
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def _shortage(result: CheckupResult, examined: Examination) -> str:
+    """Say how much of a model's text was read, and which numbers lie beyond their limit."""
+    possible = _possible_alarms(result, examined)
+    if not possible:
+        return f"{examined.shortage}."
+    names = [f"{finding.title.lower()} ({finding.code})" for finding in possible]
+    return f"{examined.shortage}; beyond the limit: {' and '.join(names)}."
+
+
+def _what_was_read(result: CheckupResult) -> str:
+    """Return the text and its tokens, and the number of reference models."""
+    # This import brings all verbs with it, for which no other page shall wait.
+    from headscan.diagnosis.result import population
+
+    healthy_count = sum(reference.kind == "healthy" for reference in population())
+    beside = f"beside {healthy_count} healthy reference models"
+    if result.population:
+        beside += f" (population {result.population})"
+    text = result.protocol.text
+    if text is None or not text.tokens:
+        return f"Read {beside}."
+    context = text.context or result.protocol.settings.get("context")
+    windows = ""
+    if text.alone:
+        windows = " each text by itself"
+    elif context:
+        windows = f" in windows of {context}"
+    return f"{text.tokens:,} tokens of {named(str(text.source))}{windows}, {beside}."
+
+
+def _leak_sentence(result: CheckupResult) -> str:
+    """Say if states give text away, or that it was not examined.
+
+    It is no alarm, for the states of most models do; but it is not to be taken for safe.
+    """
+    present = {}
+    for examined in result.examinations:
+        for observation in examined.observations:
+            if observation.question == "leak":
+                present[observation.code] = observation.present
+    for finding in result.findings:
+        present[finding.code] = True
+    if present.get("HS301"):
+        return (
+            "As with most models, states give the prompt away (HS301): the text could be read "
+            "back from them."
+        )
+    if present.get("HS302"):
+        return "As with most models, the text shows through noise on the states (HS302)."
+    if "HS301" in present:
+        return ""
+    return "Whether the states give their text away was not examined."
+
+
+def sheet(result: CheckupResult) -> Raw:
+    """Return the sheet as the first part of the page."""
+    rows = rows_of(result)
+    models = []
+    for index, examined in enumerate(result.examinations):
+        alarms = sum(row.cells[index].state == "alarm" for row in rows)
+        unit = examined.evidence.unit
+        models.append(SheetModel(examined.model, alarms, examined.too_few, unit))
+    by_code = sorted(rows, key=lambda row: row.code)
+    groups = {}
+    for question in QUESTIONS.values():
+        group = [row for row in by_code if row.question == question]
+        if group:
+            groups[question] = group
+    context = {
+        "rows": rows,
+        "models": models,
+        "groups": groups,
+        "signs": SIGNS,
+        "possible": any(cell.state == "possible" for row in rows for cell in row.cells),
+        "slices": [_slices(examined) for examined in result.examinations],
+    }
+    return Raw(
+        "checkup_sheet.html.j2",
+        context,
+        styles=("checkup.css",),
+        terminal=terminal_sheet(result, rows, models),
+    )
+
+
+def _slices(examined: Examination) -> list[dict[str, object]]:
+    """Return each site's average cosine as a cone of its half-angle, in order of depth."""
+    rows = sorted(examined.evidence.sites, key=lambda row: row.number("depth") or 0.0)
+    slices: list[dict[str, object]] = []
+    for row in rows:
+        field = leading(row, "average_cosine")
+        angle = half_angle(row.get(field))
+        if angle is None:
+            continue
+        radians = math.radians(angle)
+        slices.append(
+            {
+                "site": row.text("site"),
+                "cosine": row.number(field),
+                "angle": angle,
+                "x": round(SLICE_RADIUS * math.sin(radians), 2),
+                "y": round(-SLICE_RADIUS * math.cos(radians), 2),
+            }
+        )
+    return slices
