@@ -10,7 +10,7 @@ from headscan.diagnosis.evidence import (
     TokenFlow,
     TriedRemedies,
 )
-from headscan.diagnosis.plan import CheckingUp
+from headscan.diagnosis.plan import CheckupInputs
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, condition
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
@@ -18,7 +18,7 @@ from headscan.diagnosis.run import checkup
 
 __all__ = [
     "CONDITIONS",
-    "CheckingUp",
+    "CheckupInputs",
     "CheckupResult",
     "Condition",
     "Examination",

@@ -18,19 +18,19 @@ from headscan.diagnosis.evidence import (
     TokenFlow,
     TriedRemedies,
 )
-from headscan.diagnosis.plan import CheckingUp, Deadline, ExaminationPlan, OutOfTime
+from headscan.diagnosis.plan import CheckupInputs, Deadline, ExaminationPlan, OutOfTime
 from headscan.flow.run import run as measure
 from headscan.inversion import invert
 from headscan.inversion.reconstruction import VERDICTS
 from headscan.leaks import privacy
 from headscan.measures.pairs import mean_states
 from headscan.model import Lens
+from headscan.model.recording import after_call
 from headscan.model.sites import is_block
 from headscan.remedies.run import remedy
 from headscan.run import BadInput, Progress
 from headscan.statistics.uncertainty import student, wilson
 from headscan.text import documents, tokenise
-from headscan.text.source import Reading
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Measurements:
 
     lens: Lens
     plan: ExaminationPlan
-    settings: CheckingUp
+    inputs: CheckupInputs
     progress: Progress
     until: Deadline
     # keeps what a stage gave, for a resume (`Run.unit`)
@@ -82,29 +82,22 @@ class Measurements:
                     raise OutOfTime
                 return work(self.until.kept(self.progress)), ""
             except OutOfTime:
-                return None, f"{lacking}: there was no time in {self.settings.budget}."
+                return None, f"{lacking}: there was no time in {self.inputs.budget}."
             except BadInput as error:
                 return None, f"{lacking}: {error}"
 
         result, reason = self.unit(lacking, tuple[kind | None, str], tried)  # type: ignore[valid-type]
-        self.skipped += [reason] * bool(reason)
+        if reason:
+            self.skipped.append(reason)
         return result  # type: ignore[no-any-return]
 
     def leak(self) -> tuple[PromptRead | None, LeakedBits | None]:
         """Exact inversion of prompts from the text at one block, and bits behind noise there."""
         prompts = self._prompts(self.plan.prompts)
-        for missing, reason in (
-            (not self.plan.prompts, f"there was no time in {self.settings.budget}"),
-            (
-                not self.lens.traits.causal,
-                "exact search reads from left to right (headscan invert --method joint)",
-            ),
-            (not self.blocks, "the model has no blocks"),
-            (not prompts, f"the text has fewer than {PROMPT} tokens"),
-        ):
-            if missing:
-                self.skipped.append(f"No prompt was inverted: {reason}.")
-                return None, None
+        reason = self._no_inversion(prompts)
+        if reason is not None:
+            self.skipped.append(f"No prompt was inverted: {reason}.")
+            return None, None
         site = self.blocks[round(self.plan.depth * (len(self.blocks) - 1) - 0.01)]
         read = self.attempt(
             "No prompt was inverted", PromptRead, partial(self._read, prompts, site)
@@ -112,6 +105,18 @@ class Measurements:
         return read, self.attempt(
             "No bits were counted", LeakedBits, partial(self._bits, len(prompts), site)
         )
+
+    def _no_inversion(self, prompts: list[list[int]]) -> str | None:
+        """Return why no prompt can be inverted; None where one can."""
+        if not self.plan.prompts:
+            return f"there was no time in {self.inputs.budget}"
+        if not self.lens.traits.causal:
+            return "exact search reads from left to right (headscan invert --method joint)"
+        if not self.blocks:
+            return "the model has no blocks"
+        if not prompts:
+            return f"the text has fewer than {PROMPT} tokens"
+        return None
 
     def _read(self, prompts: list[list[int]], site: str, progress: Progress) -> PromptRead:
         clock = time.perf_counter()
@@ -121,7 +126,7 @@ class Measurements:
             at=site,
             method="exact",
             certificate="sampled",
-            seed=self.settings.seed,
+            seed=self.inputs.seed,
             progress=progress,
         )
         inversions = [search([prompt]) for prompt in prompts]
@@ -141,24 +146,20 @@ class Measurements:
         )
 
     def _bits(self, windows: int, site: str, progress: Progress) -> LeakedBits:
-        settings = self.settings
-        assert settings.text is not None  # by `examined_model`'s caller
         progress("bits", 0, None, "tokens")
-        reading = settings.part(Reading) | {
-            "max_tokens": min(TOKENS, settings.max_tokens or TOKENS)
-        }
+        tokens = min(TOKENS, self.inputs.reading.max_tokens or TOKENS)
         row = privacy(
             self.lens,
-            settings.text,
+            self.inputs.require_text(),
             sites=site,
             noise=(NOISE,),
             windows=windows,
             length=PROMPT,
             candidates=min(CANDIDATES, self.lens.vocabulary_size),
             draws=32,
-            seed=settings.seed,
+            seed=self.inputs.seed,
             progress=progress,
-            **reading,
+            **self.inputs.reading_of(tokens),
         ).rows[0]
         if row.bits_lower is None or row.bits_upper is None or not row.prior_bits:
             raise BadInput("the release has none.")
@@ -202,10 +203,14 @@ class Measurements:
         shares = self._shares(self.until.kept(self.progress))
         return sum(shares) / len(shares)
 
+    def release(self) -> None:
+        """Let go of the model, so that its weights can be given back."""
+        del self.lens
+
     def _shares(self, progress: Progress) -> list[float]:
         """How far other tokens move an output over how far its own does, of each prompt."""
         prompts = self._prompts(self.plan.flow)
-        seed = self.settings.seed
+        seed = self.inputs.seed
         work = partial(
             measure,
             self.lens,
@@ -218,14 +223,13 @@ class Measurements:
         results = [work(prompt=prompt) for prompt in prompts]
         flows = [result.parts[0].sites[-1] for result in results]
         causal = self.lens.traits.causal
-        earlier_leaks = [
-            flow.leak_of_earlier if causal else (flow.leak_of_earlier + flow.leak_of_later) / 2
-            for flow in flows
-        ]
-        return [
-            earlier_leak / max(flow.leak_own, 1e-30)
-            for flow, earlier_leak in zip(flows, earlier_leaks, strict=True)
-        ]
+        shares = []
+        for flow in flows:
+            moved = flow.leak_of_earlier
+            if not causal:
+                moved = (flow.leak_of_earlier + flow.leak_of_later) / 2
+            shares.append(moved / max(flow.leak_own, 1e-30))
+        return shares
 
     def removed(self) -> list[BlockRemoved]:
         """What each block's removal does to the loss, of models that predict a next token."""
@@ -250,13 +254,8 @@ class Measurements:
         rows = list[BlockRemoved]()
         for done, site in enumerate(self.blocks):
             progress("blocks", done, blocks, "blocks")
-            hook = self.lens.tap(site).module.register_forward_hook(
-                _passed_through, with_kwargs=True
-            )
-            try:
+            with after_call(self.lens.tap(site).module, _passed_through):
                 change = self._losses(windows) - plain
-            finally:
-                hook.remove()
             mean, loss = float(change.mean()), float(plain.mean())
             rows.append(
                 BlockRemoved(
@@ -305,7 +304,7 @@ class Measurements:
             remedies=TRIED,
             held_out=pairs,
             export="none",
-            seed=self.settings.seed,
+            seed=self.inputs.seed,
             progress=progress,
         )
         queries = int(result.rows[0].number("queries") or 0)
@@ -315,16 +314,16 @@ class Measurements:
 
     def _ids(self, most: int) -> list[int]:
         """Token ids of the beginning of the text, without special ones."""
-        settings = self.settings
-        assert settings.text is not None
-        most = min(most, settings.max_tokens or most)
-        ids: list[int] = []
-        read = documents(settings.text, documents=settings.documents, field=settings.field)
-        for stretch in tokenise(read, self.lens.require_tokenizer()):
-            ids += stretch.ids.tolist()
-            if len(ids) >= most:
+        reading = self.inputs.reading
+        text = self.inputs.require_text()
+        count = min(most, reading.max_tokens or most)
+        token_ids: list[int] = []
+        pieces = documents(text, documents=reading.documents, field=reading.field)
+        for stretch in tokenise(pieces, self.lens.require_tokenizer()):
+            token_ids += stretch.ids.tolist()
+            if len(token_ids) >= count:
                 break
-        return ids[:most]
+        return token_ids[:count]
 
     def _prompts(self, count: int) -> list[list[int]]:
         """At most so many prompts, evenly spaced over the beginning of the text."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from headscan.diagnosis.registry import CONDITIONS
 from headscan.model import Lens
@@ -16,6 +16,7 @@ from headscan.scanner.findings import FEW
 from headscan.states.source import reading_window
 from headscan.text.source import Reading, TextLike
 
+Budget = Literal["2m", "10m", "full"]
 BUDGETS = {"2m": 120.0, "10m": 600.0, "full": float("inf")}
 """Seconds of each budget, for one source."""
 MOST = {"2m": 16_384, "10m": 65_536}
@@ -165,24 +166,40 @@ def work(lens: Lens) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckingUp(Loading, Reading):
-    """The options of a checkup; see each one's help."""
+class CheckupInputs:
+    """What every stage of a checkup reads.
+
+    Attributes:
+        text: what models read; None where only stored states are examined.
+        reading: how the text falls into documents, and how much of it is read.
+        loading: how models are loaded.
+        context: tokens of a window; None: by default.
+        budget: what a model may cost.
+    """
 
     text: TextLike | None
-    budget: Literal["2m", "10m", "full"]
-    fail_on: str | Sequence[str] | None
-    checkpoints: bool
+    reading: Reading
+    loading: Loading
     context: int | None
+    budget: Budget
     seed: int
 
-    def check(self) -> None:
-        super().check()
-        self.failing()
+    def reading_of(self, max_tokens: int | None) -> dict[str, Any]:
+        """Return the options of a verb that reads at most so many tokens of the text."""
+        return self.reading.part(Reading) | {"max_tokens": max_tokens}
 
-    def failing(self) -> list[str]:
-        """The codes at which the command fails."""
-        if self.fail_on is None:
-            return []
-        return CONDITIONS.match(
-            self.fail_on if isinstance(self.fail_on, str) else ",".join(self.fail_on)
-        )
+    def require_text(self) -> TextLike:
+        """Return the text; there is one wherever a model is examined."""
+        assert self.text is not None
+        return self.text
+
+
+def failing_codes(fail_on: str | Sequence[str] | None) -> list[str]:
+    """Return the codes at which the command fails.
+
+    Raises:
+        BadInput: for a glob that matches no code.
+    """
+    if fail_on is None:
+        return []
+    return CONDITIONS.match(fail_on if isinstance(fail_on, str) else ",".join(fail_on))
