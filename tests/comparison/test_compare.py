@@ -8,8 +8,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
+from headscan.comparison.alignment import TokenVectors, aligned
 from headscan.comparison.covariance import CrossCovariance, Prepared, alike
-from headscan.comparison.reading import Passed, aligned
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.load import load_tokenizer
 from headscan.text import Windows
@@ -125,9 +125,8 @@ def part(keys, windows, width=2):
     windows = np.array(windows)
     numbers = np.unique(windows)
     states = [torch.from_numpy(keys[:, None] * np.ones(width))]
-    return Passed(
-        np.stack([keys, windows, keys * 0, keys * 0], axis=1), states, numbers, numbers[:, None]
-    )
+    zeros = np.zeros_like(keys)
+    return TokenVectors(keys, windows, zeros, zeros, states, numbers, numbers[:, None])
 
 
 def test_readers_of_different_pace_meet_at_every_common_token():

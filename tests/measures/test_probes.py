@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from headscan import BadInput, Lens, scan
 from headscan.measures import MEASURES, PROBES
 from headscan.model.load import ByteTokenizer
-from headscan.scanner.settings import choose, ordered_measures, ordered_probes
+from headscan.scanner.selection import choose, ordered_measures, ordered_probes
 from tests.hub import cached
 from tests.scanner.announced import announced
 

@@ -12,13 +12,11 @@ from headscan.comparison.covariance import (
 from headscan.comparison.nulls import NULLS, NullModel, NullTask, NullWords
 from headscan.comparison.result import CompareResult, DamageResult, NullTest, SimilarityCell
 from headscan.comparison.run import compare
-from headscan.comparison.settings import ComparisonSettings
 
 __all__ = [
     "NULLS",
     "SIMILARITIES",
     "CompareResult",
-    "ComparisonSettings",
     "DamageResult",
     "MomentMeasure",
     "NullModel",

@@ -10,6 +10,7 @@ import torch
 from scipy.stats import false_discovery_control
 from torch import Tensor
 
+from headscan.comparison.alignment import Sampled
 from headscan.comparison.covariance import (
     CrossCovariance,
     MomentMeasure,
@@ -18,10 +19,9 @@ from headscan.comparison.covariance import (
     SiteCovariance,
     alike,
 )
+from headscan.comparison.gathering import Gathering
 from headscan.comparison.nulls import NullModel, NullTask
-from headscan.comparison.reading import Gathering, Sampled
 from headscan.comparison.result import Alignment, NullTest, SimilarityCell
-from headscan.comparison.settings import ComparisonSettings
 from headscan.run import Interval, ModelRecord, Run, TextRecord
 from headscan.statistics import Sums
 from headscan.statistics.gram import unbiased_hsic
@@ -237,6 +237,15 @@ def adjusted(
     return rows
 
 
+@dataclass(frozen=True)
+class NullTests:
+    """The nulls that cells are tested against, how often each is drawn, and with which seed."""
+
+    nulls: Mapping[str, NullModel]
+    draws: int
+    seed: int
+
+
 @dataclass
 class ComparedSources:
     """What a pass left: moments, sample, the sites of each model, records, and `redrawn`, which
@@ -294,8 +303,7 @@ def cells_of(
     compared: ComparedSources,
     models: tuple[int, int],
     measures: Mapping[str, SimilarityMeasure],
-    nulls: Mapping[str, NullModel],
-    settings: ComparisonSettings,
+    null_tests: NullTests,
     run: Run,
 ) -> list[SimilarityCell]:
     """All cells of one pair of models, measure after measure."""
@@ -321,10 +329,7 @@ def cells_of(
                     measure, x, y, compared.sample, compared.gathering.clusters
                 )
                 values[name] = spreads[name].whole
-    tests = [
-        _tests(compared, models, measures, name, null, settings, run)
-        for name, null in nulls.items()
-    ]
+    tests = [_tests(compared, models, measures, name, null_tests, run) for name in null_tests.nulls]
     names = [compared.records[model].name for model in models]
     cells = []
     for name, measure in measures.items():
@@ -357,8 +362,7 @@ def _tests(
     models: tuple[int, int],
     measures: Mapping[str, SimilarityMeasure],
     name: str,
-    null: NullModel,
-    settings: ComparisonSettings,
+    null_tests: NullTests,
     run: Run,
 ) -> dict[str, list[list[NullTest]]]:
     """One null of one pair of models, on every k-th token of a sampled window, about eight."""
@@ -377,8 +381,11 @@ def _tests(
     x, y = (thinned(compared.sampled(model)) for model in models)
     redrawn = None if redraw is None else lambda draw: thinned(redraw(draw, sample))
     task = NullTask(
-        x, y, measures, settings.draws, torch.Generator().manual_seed(settings.seed), redrawn
+        x, y, measures, null_tests.draws, torch.Generator().manual_seed(null_tests.seed), redrawn
     )
     return tested(
-        name, null, task, lambda done: run.progress(f"null: {name}", done, settings.draws, "draws")
+        name,
+        null_tests.nulls[name],
+        task,
+        lambda done: run.progress(f"null: {name}", done, null_tests.draws, "draws"),
     )

@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from headscan.comparison.result import DamageResult
-from headscan.comparison.settings import BITS, ComparisonSettings, compared_subjects
+from headscan.comparison.subjects import Against, compared_subjects, is_loaded_bits
 from headscan.measures.measure import MEASURES, WITHOUT_SINKS
 from headscan.model.load import Preparation
 from headscan.model.partwise import PartwiseModel
 from headscan.model.rounding import RoundingName
 from headscan.model.settings import tokenizer_identity
-from headscan.run import BadInput, Finding, Given, Row, Run, plain
+from headscan.run import BadInput, Finding, Row, Run, plain
 from headscan.scanner.differences import Estimates, differences
-from headscan.scanner.examine import SUFFIXES, site_cells
+from headscan.scanner.site_cells import SUFFIXES, site_cells
 from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike, VectorSource
+from headscan.states.plan import ReadingPlan
 from headscan.statistics import NonFinite, SiteStatistics
 from headscan.statistics.errors import Errors
 from headscan.statistics.reservoir import sinks
@@ -44,7 +45,6 @@ SHAPES = ("average_cosine", "effective_rank")
 COUNTED = ("sink_share", "massive_coordinates", "rogue_coordinates")
 NOISE = 0.5  # of `bits`: Gaussian, in the root of the first model's total variance at the site
 COLUMNS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
-UNUSED = {"sites": None, "measures": "*", "nulls": "permutation", "draws": 99}
 Pair = tuple[PartwiseModel, PartwiseModel]
 # of each part of a model, 0 where it is the first model's, 1 where it is the second's
 Path = tuple[int, ...]
@@ -331,46 +331,44 @@ def sweep(
     return [group.judged(models) for group in groups], notes
 
 
-def check_options(asked: Given) -> None:
-    """Raise BadInput, by name, for options that only the other way of comparing uses, and those
-    that need another.
+@dataclass(frozen=True, kw_only=True)
+class DamagePlan:
+    """The options of `compare --damage`.
+
+    Attributes:
+        sample: tokens of the windows on which parts are exchanged.
+        against: the rounding whose damage is measured; None where two models are named.
+        keep: bytes to spend on parts that stay as in the first model.
+        limit: divergence in nats a token that is too much.
+        fail_on: the code of a finding at which the command line ends with status 3.
     """
-    names = [
-        name for name, default in UNUSED.items() if asked["damage"] and asked.stated(name, default)
-    ]
-    names += [
-        name
-        for name in ("keep", "limit", "fail_on")
-        if asked[name] is not None and not asked["damage"]
-    ]
-    names += (
-        [f"against {asked['against']}"]
-        if asked["against"] not in (None, *BITS) and not asked["damage"]
-        else []
-    )
-    if names or (asked["fail_on"] and asked["limit"] is None):
-        what = f"with{'' if asked['damage'] else 'out'} --damage" if names else "without --limit"
-        raise BadInput(f"--{(names or ['fail-on'])[0].replace('l_o', 'l-o')} is not used {what}.")
+
+    sample: int
+    against: Against | None = None
+    keep: float | None = None
+    limit: float | None = None
+    fail_on: str | None = None
 
 
-def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
+def measure_damage(
+    given: SourcesLike, plan: ReadingPlan, options: DamagePlan, run: Run
+) -> DamageResult:
     """See `compare`: one pass through both models' parts, and one more where `keep` asks which
     parts to keep.
     """
-    settings = asked.chosen(ComparisonSettings)
-    keep = asked["keep"]
-    limit = asked["limit"]
-    (first, second), names = models, _ = _models(given, settings, run)
-    limited = settings.but(max_tokens=settings.max_tokens or READ)
+    keep = options.keep
+    limit = options.limit
+    (first, second), names = models, _ = _models(given, plan, options.against, run)
+    limited = replace(plan, reading=plan.reading.but(max_tokens=plan.reading.max_tokens or READ))
     source = Subject(names[0], first.lens, limited, Run.quiet(), renamed=False).reading(
-        first.lens, settings.text
+        first.lens, plan.text
     )
     batches = [batch for batch in source.batches() if batch.ids.shape[1] == source.context]
     count = min(
-        max(1, settings.sample // source.context),
+        max(1, options.sample // source.context),
         sum(len(one.ids) for one in batches) // (2 if keep else 1),
     )
-    if not count or settings.skip_first > source.context - 2:
+    if not count or plan.windowing.skip_first > source.context - 2:
         raise BadInput(
             f"The text has too few windows of {source.context} tokens, or --skip-first leaves "
             "nothing of them."
@@ -392,10 +390,10 @@ def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
     whole = Windows(
         torch.from_numpy(ids).to(first.lens.device),
         documents,
-        settings.skip_first,
+        plan.windowing.skip_first,
         [none, *[all_of] * bool(parts)],
     )
-    order = np.random.default_rng(settings.seed).permutation(len(ids))
+    order = np.random.default_rng(plan.seed).permutation(len(ids))
     sample = whole.part(order[:count], [none, all_of, *paths.values()])
 
     def each(k: int) -> dict[str, Cells]:
@@ -471,17 +469,19 @@ def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
             "total": float(missing[:, 0].mean()),
             "restored": float(sum(gain[0] for gain in gains_of.values())),
         },
-        failed=[one.code for one in findings if one.code == asked["fail_on"]],
+        failed=[one.code for one in findings if one.code == options.fail_on],
     )
 
 
-def _models(given: SourcesLike, settings: ComparisonSettings, run: Run) -> tuple[Pair, list[str]]:
+def _models(
+    given: SourcesLike, plan: ReadingPlan, against: Against | None, run: Run
+) -> tuple[Pair, list[str]]:
     """Both models, checked, and their names. The second is read first, and its blocks are put aside
     before the first is.
     """
-    subjects = compared_subjects(given, settings, run)
-    rounds = settings.against not in (None, *BITS)
-    live = settings.against in BITS and not isinstance(subjects[0].ready, Preparation)
+    subjects = compared_subjects(given, plan, run, against)
+    rounds = against is not None and not is_loaded_bits(against)
+    live = is_loaded_bits(against) and not isinstance(subjects[0].ready, Preparation)
     if (
         live
         or len(subjects) != 2 - rounds
@@ -491,9 +491,9 @@ def _models(given: SourcesLike, settings: ComparisonSettings, run: Run) -> tuple
             "Name two models for --damage, or one (by name) and --against; stored states have no "
             "blocks."
         )
-    names = [one.name for one in subjects] + [f"{subjects[0].name} ({settings.against})"] * rounds
+    names = [one.name for one in subjects] + [f"{subjects[0].name} ({against})"] * rounds
     spill = isinstance(subjects[-1].ready, Preparation)
-    rounding = cast(RoundingName, settings.against) if rounds else None
+    rounding = cast(RoundingName, against) if rounds else None
     second = PartwiseModel(subjects[-1].load(), rounding=rounding, spill=spill and not rounds)
     first = PartwiseModel(subjects[0].load())
     shapes = [
@@ -536,7 +536,7 @@ def _choices(
     def filled(order: Iterable[int], budget: float) -> list[int]:
         fits = lambda kept, k: (
             [*kept, k] if costs[k] + sum(costs[j] for j in kept) <= budget else kept
-        )  # noqa: E731
+        )
         return reduce(fits, order, list[int]())
 
     best = filled(

@@ -13,7 +13,7 @@ from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.run import Progress
 from headscan.scanner.findings import FEW
-from headscan.states.writing import reading_window
+from headscan.states.source import reading_window
 from headscan.text.source import Reading, TextLike
 
 BUDGETS = {"2m": 120.0, "10m": 600.0, "full": float("inf")}

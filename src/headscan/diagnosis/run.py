@@ -48,7 +48,7 @@ from headscan.scanner.findings import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
-from headscan.states.writing import reading_window
+from headscan.states.source import reading_window
 from headscan.text import documents as read_documents
 from headscan.text.source import (
     TEXT,

@@ -11,10 +11,22 @@ from torch import Tensor
 
 from headscan.model.inputs import SENTENCE
 from headscan.model.lens import Lens
+from headscan.model.load import Preparation
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
 from headscan.text.source import Reading, TextLike, TextMark, window_length
+
+
+def reading_window(model: Preparation | Lens, context: int | None) -> tuple[bool, int]:
+    """Return whether a model reads each document by itself, and how many tokens its windows have.
+
+    `context`: tokens of a window; None for the default.
+    """
+    if model.sentence is None:
+        return False, window_length(context)
+    return True, window_length(context, model.sentence.length)
+
 
 Each = Callable[[str, Tensor], object]
 """Called with a site and its states [B, T, width]; the tensor is the live one: copy it before
