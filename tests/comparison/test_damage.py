@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import headscan
-from headscan.comparison.damage import NOISE, Windows, divergences
+from headscan.comparison.exchange import divergences
+from headscan.comparison.state_damage import NOISE, StatePair
 from headscan.leaks.bounds import Code, pairwise_bits
 from headscan.model import Lens
 from headscan.model.rounding import pack_k, packed, round_block
@@ -357,10 +358,8 @@ def test_bits_of_a_state_are_bounded_by_what_is_said_of_them():
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(4, 32, 3, generator=generator) * torch.tensor([1.0, 0.7, 0.4])
     documents = np.repeat(np.arange(4), 32).reshape(4, 32)
-    found = Windows(
-        torch.zeros(4, 32, dtype=torch.long), documents, 0, states={(0,): states, (1,): 3 * states}
-    )
-    row = found.bits((0,), (1,))
+    ids = torch.zeros(4, 32, dtype=torch.long)
+    row = StatePair(states, 3 * states, ids, documents, 0).bits()
     points = states.flatten(0, 1).double()
     sigma = NOISE * float(points.var(0, unbiased=False).sum()) ** 0.5
     for which, x in (("first", points), ("second", 3 * points)):
@@ -474,13 +473,14 @@ def test_a_model_that_is_no_number_is_refused(value, said):
 
 def test_states_that_overflow_on_the_text_alone_are_refused_by_their_site():
     states = torch.randn(4, 8, 6)
-    windows = Windows(torch.zeros(4, 8, dtype=torch.int64), np.zeros((4, 8), dtype=np.int64), 1)
-    windows.states = {(0,): states, (1,): states / (torch.arange(8.0)[None, :, None] - 5)}
+    overflowing = states / (torch.arange(8.0)[None, :, None] - 5)
+    ids = torch.zeros(4, 8, dtype=torch.int64)
+    pair = StatePair(states, overflowing, ids, np.zeros((4, 8), dtype=np.int64), 1)
     with pytest.raises(
         headscan.BadInput,
         match=r"second model gives NaN or infinite values at block\.3 \(window 0, position 5\)",
     ):
-        windows.shape("block.3", (0,), (1,))
+        pair.shape("block.3")
 
 
 def test_equal_models_have_no_damage():

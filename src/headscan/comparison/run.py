@@ -1,4 +1,4 @@
-"""`headscan compare`: the similarity of representations of two or more models, site against site."""
+"""`headscan compare`: the similarity of models' representations, site against site."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,12 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from headscan.comparison.alignment import SourceReader, TokenVectors, aligned, spilled
-from headscan.comparison.cells import (
-    TESTED_RUN,
-    ComparedSources,
-    NullTests,
-    adjusted,
-    cells_of,
-)
+from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
 from headscan.comparison.covariance import SIMILARITIES, SimilarityMeasure
 from headscan.comparison.damage import DamagePlan, measure_damage
 from headscan.comparison.findings import findings
 from headscan.comparison.gathering import Gathering
+from headscan.comparison.null_tests import NullTests, adjusted
 from headscan.comparison.nulls import NULLS, NullModel
 from headscan.comparison.result import Alignment, CompareResult, SimilarityCell
 from headscan.comparison.subjects import (
