@@ -9,7 +9,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan.comparison.alignment import TokenVectors, aligned
-from headscan.comparison.covariance import CrossCovariance, Prepared, alike
+from headscan.comparison.covariance import CrossCovariance
+from headscan.comparison.prepared import Prepared, similarities
+from headscan.comparison.similarity import SIMILARITIES
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.load import load_tokenizer
 from headscan.text import Windows
@@ -170,9 +172,7 @@ def test_models_that_read_one_after_another_give_the_same_numbers(monkeypatch):
 
 
 def test_a_sample_permuted_is_the_permuted_sample():
-    measures = {
-        name: found() for name, found in headscan.comparison.covariance.SIMILARITIES.items()
-    }
+    measures = {name: found() for name, found in SIMILARITIES.items()}
     rows = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     moved = Prepared.of([rows], measures).permuted(order)
@@ -180,8 +180,8 @@ def test_a_sample_permuted_is_the_permuted_sample():
     other = Prepared.of(
         [rows + torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1))], measures
     )
-    wanted = alike(other, fresh, measures)
-    for name, found in alike(other, moved, measures).items():
+    wanted = similarities(other, fresh, measures)
+    for name, found in similarities(other, moved, measures).items():
         assert float(found) == pytest.approx(float(wanted[name]), abs=1e-6), name
     pair = CrossCovariance.of_rows(moved.coordinates, fresh.coordinates)
     assert float(measures["procrustes"].value(pair)) == pytest.approx(1.0, abs=1e-6)

@@ -170,7 +170,7 @@ class SourceReader:
         return source
 
     def _rows(self, source: VectorSource, batch: Batch, skipped: int) -> dict[str, Tensor]:
-        """Return the vectors [n, d] of a batch by site; `skipped` positions a window are left out."""
+        """Return the vectors [n, d] of a batch by site, without the first positions of windows."""
         rows_of_site: dict[str, Tensor] = {}
 
         def copy_rows(site: str, states: Tensor) -> None:

@@ -8,17 +8,12 @@ import torch
 from torch import Tensor
 
 from headscan.comparison.alignment import Sampled
-from headscan.comparison.covariance import (
-    CrossCovariance,
-    MomentMeasure,
-    RelationMeasure,
-    SimilarityMeasure,
-    SiteCovariance,
-)
+from headscan.comparison.covariance import CrossCovariance, SiteCovariance
 from headscan.comparison.gathering import Gathering
 from headscan.comparison.null_tests import NullTests, tested, untested
 from headscan.comparison.nulls import NullTask
 from headscan.comparison.result import Alignment, NullTest, SimilarityCell
+from headscan.comparison.similarity import MomentMeasure, RelationMeasure, SimilarityMeasure
 from headscan.comparison.spread import GroupSpread, spread_of_sample, spreads_of_groups
 from headscan.run import ModelRecord, Run, TextRecord
 from headscan.statistics.gram import unbiased_hsic

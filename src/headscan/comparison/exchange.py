@@ -264,7 +264,7 @@ def sweep(
 
 
 def _stored_states(groups: Sequence[ExchangeWindows]) -> dict[str, Tensor]:
-    """Return the states of all groups by keys of digits: the group, then the beginning of a path."""
+    """Return the states of all groups; the digits of a key are the group and a path's beginning."""
     tensors = {}
     for number, group in enumerate(groups):
         for beginning, states in group.states.items():

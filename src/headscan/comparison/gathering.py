@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headscan.comparison.alignment import Sampled, TokenVectors
-from headscan.comparison.covariance import principal
+from headscan.comparison.prepared import principal
 from headscan.statistics import Blocks, Reservoir, Sums
 from headscan.statistics.gram import CrossMoments
 

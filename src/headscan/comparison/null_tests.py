@@ -8,8 +8,8 @@ import torch
 from scipy.stats import false_discovery_control
 from torch import Tensor
 
-from headscan.comparison.covariance import alike
 from headscan.comparison.nulls import NullModel, NullTask
+from headscan.comparison.prepared import similarities
 from headscan.comparison.result import NullTest, SimilarityCell
 from headscan.statistics.uncertainty import Floats
 
@@ -32,7 +32,7 @@ def tested(
     """Return, by measure, the test [S][T] of every pair of sites against one null."""
     observed_and_draws: list[dict[str, Tensor]] = []
     for x, y in null.pairs(task):
-        observed_and_draws.append(alike(x, y, task.measures))
+        observed_and_draws.append(similarities(x, y, task.measures))
         progress(len(observed_and_draws) - 1)
     if len(observed_and_draws) < 2:
         return {measure: untested(name, len(task.x), len(task.y)) for measure in task.measures}

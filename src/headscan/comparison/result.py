@@ -1,19 +1,23 @@
-"""The result of a comparison, and what it says in words."""
+"""The results of a comparison and of `compare --damage`."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headscan.comparison.covariance import SimilarityWords
 from headscan.comparison.nulls import NullWords
+from headscan.comparison.similarity import SimilarityWords
 from headscan.run import DataFrame, Interval, Result, Row, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
 class NullTest:
-    """A value held against a null: `statistic` is the measure on the sample's tokens (on 16
-    principal components where it is made of covariances), `mean` and `threshold` (.95 quantile)
-    those of `draws` draws, `p` = (1 + draws at least as great)/(draws + 1), `p_adjusted` by
-    Benjamini and Hochberg over all cells that were held against the same null.
+    """The test of a value against a null.
+
+    Attributes:
+        statistic: the measure on the sample's tokens (on 16 principal components where it is made
+            of covariances).
+        mean, threshold: the mean and the 0.95 quantile of `draws` draws.
+        p: (1 + draws that are at least as great)/(draws + 1).
+        p_adjusted: by Benjamini and Hochberg over all cells that were tested against this null.
     """
 
     null: str
@@ -27,11 +31,12 @@ class NullTest:
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityCell:
-    """How alike `site_a` of `model_a` and `site_b` of `model_b` are, with its 95 % interval by
-    documents.
+    """The similarity of `site_a` of `model_a` and `site_b` of `model_b`.
 
-    `bias`: how far the jackknife expects few tokens to shift the value. `p`, `p_adjusted`: of the
-    first null in `tests`.
+    Attributes:
+        interval: 95 %, by documents.
+        bias: the shift of the value that the jackknife expects from few tokens.
+        p, p_adjusted: of the first null in `tests`.
     """
 
     model_a: str
@@ -49,9 +54,7 @@ class SimilarityCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """How many of a model's tokens were compared: `tokens` it read (without the positions left
-    out), `compared` of them.
-    """
+    """The tokens that a model read, without positions left out, and those that were compared."""
 
     model: str
     tokens: int
@@ -60,63 +63,81 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CompareResult(Result):
-    """How alike the representations of two or more models are, site against site, on the same
+    """The similarity of the representations of two or more models, site against site, on the same
     tokens.
+
+    Attributes:
+        cells: one for each pair of models, pair of sites and measure.
+        measures: the description of each measure.
+        nulls: the description of each null.
+        alignment: the tokens of each model that were compared.
+        tokens, sampled, tested: those compared, those of the sample, and those that nulls are drawn
+            of.
+        clusters: documents or windows; intervals leave out groups of them.
+        top_shares: the share of each site's variance on its strongest direction, by "MODEL/SITE".
     """
 
     kind: ClassVar[str] = "compare"
-    cells: list[SimilarityCell]  # one a pair of models, pair of sites and measure
-    measures: dict[str, SimilarityWords] = field(default_factory=dict)  # the words of each measure
-    nulls: dict[str, NullWords] = field(default_factory=dict)  # those of each null
-    # what of each model's tokens was compared
+    cells: list[SimilarityCell]
+    measures: dict[str, SimilarityWords] = field(default_factory=dict)
+    nulls: dict[str, NullWords] = field(default_factory=dict)
     alignment: list[Alignment] = field(default_factory=list)
     tokens: int = 0
-    sampled: int = 0  # tokens of the sample
-    tested: int = 0  # of the nulls' part
-    clusters: str = "windows"  # what intervals leave out groups of: documents or windows
-    # Share of each site's variance on its strongest direction, by "MODEL/SITE".
+    sampled: int = 0
+    tested: int = 0
+    clusters: str = "windows"
     top_shares: dict[str, float] = field(default_factory=dict)
 
     def cell(
         self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None
     ) -> SimilarityCell:
-        """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where
-        there is none.
+        """Return one cell, of the first pair of models or of the first with this `model_b`.
+
+        Raises KeyError where there is none.
         """
+        site_b = site_b or site_a
         for cell in self.cells:
-            named = (cell.measure, cell.site_a, cell.site_b) == (measure, site_a, site_b or site_a)
-            if named and model_b in (None, cell.model_b):
+            same_sites = (cell.site_a, cell.site_b) == (site_a, site_b)
+            if cell.measure == measure and same_sites and model_b in (None, cell.model_b):
                 return cell
-        raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
+        raise KeyError(f"no {measure} of {site_a} and {site_b}")
 
     def frame(self, measure: str | None = None) -> DataFrame:
-        table = dataframe(
-            [{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells]
-        )
+        """Return one row for each cell; of one measure a matrix of sites by sites."""
+        rows = []
+        for cell in self.cells:
+            fields = dict(vars(cell))
+            del fields["tests"]
+            rows.append(fields)
+        table = dataframe(rows)
         if measure is None:
             return table
-        own = table[table["measure"] == measure]
-        sites = list(dict.fromkeys(own["site_a"])), list(dict.fromkeys(own["site_b"]))
-        wide = own.pivot_table(
+        of_measure = table[table["measure"] == measure]
+        matrix = of_measure.pivot_table(
             index=["model_a", "model_b", "site_a"], columns="site_b", values="value", sort=False
         )
-        return wide.reindex(columns=sites[1])
+        return matrix.reindex(columns=list(dict.fromkeys(of_measure["site_b"])))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DamageResult(CompareResult):
-    """What a second model costs beside the first, block by block; docs/damage.md explains each
-    number.
+    """The damage of a second model beside the first, block by block; see docs/damage.md.
+
+    Attributes:
+        damage: a row for each part whose weights differ and each mode: isolated, accumulated.
+        totals: the second model on all windows (whole), and on those where parts were exchanged
+            (sample).
+        sums: the sums of the parts' divergences by mode, and the total.
+        shape: a row for each site whose states differ: NAME_first, NAME_second, NAME_change.
+        choices: the parts to keep for --keep bytes, measured on other windows.
+        failed: the codes of --fail-on that were found.
     """
 
     kind: ClassVar[str] = "damage"
     cells: list[SimilarityCell] = field(default_factory=list)
-    damage: list[Row]  # one a part whose weights differ and mode: isolated, accumulated
-    # the second model on all windows (whole), and on those where parts were exchanged (sample)
+    damage: list[Row]
     totals: dict[str, Row]
-    sums: dict[str, float]  # what the parts' divergences add up to, by mode, and the total
-    # a site whose states differ: NAME_first, NAME_second, NAME_change
+    sums: dict[str, float]
     shape: list[Row] = field(default_factory=list)
-    # which parts to keep for --keep bytes, measured on other windows
     choices: list[Row] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)  # the codes of --fail-on that were found
+    failed: list[str] = field(default_factory=list)

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from headscan.comparison.alignment import SourceReader, TokenVectors, aligned, spilled
 from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
-from headscan.comparison.covariance import SIMILARITIES, SimilarityMeasure
 from headscan.comparison.damage import DamagePlan, measure_damage
 from headscan.comparison.findings import findings
 from headscan.comparison.gathering import Gathering
 from headscan.comparison.null_tests import NullTests, adjusted
 from headscan.comparison.nulls import NULLS, NullModel
 from headscan.comparison.result import Alignment, CompareResult, SimilarityCell
+from headscan.comparison.similarity import SIMILARITIES, SimilarityMeasure
 from headscan.comparison.subjects import (
     Against,
     check_against,
@@ -37,7 +37,7 @@ from headscan.run.settings import (
     Resume,
     Seed,
 )
-from headscan.scanner.findings import UNREAD, unread
+from headscan.scanner.cautions import UNREAD, unread
 from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike, VectorSource, given_sources
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
@@ -139,8 +139,8 @@ def compare(
     progress: Progressing = None,
     command: CommandLine = None,
 ) -> CompareResult:
-    """How alike two or more models' representations are: every site of one against every site of
-    the other.
+    """Compare the representations of two or more models, every site of one with every site of the
+    other.
 
     Args:
         models: two or more of what `headscan.scan` takes: models, or stored vectors of the same
@@ -167,7 +167,8 @@ def compare(
         8·d·d' bytes a pair of sites.
 
     >>> from headscan import compare
-    >>> result = compare(["gpt-vanilla", "gpt-vanilla"], "stories", max_tokens=640, context=64, sites="block.*")
+    >>> models = ["gpt-vanilla", "gpt-vanilla"]
+    >>> result = compare(models, "stories", max_tokens=640, context=64, sites="block.*")
     >>> round(result.cell("cka", "block.2").value, 9)
     1.0
     """

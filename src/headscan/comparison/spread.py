@@ -15,13 +15,9 @@ import torch
 from torch import Tensor
 
 from headscan.comparison.alignment import Sampled
-from headscan.comparison.covariance import (
-    CrossCovariance,
-    MomentMeasure,
-    RelationMeasure,
-    SiteCovariance,
-)
+from headscan.comparison.covariance import CrossCovariance, SiteCovariance
 from headscan.comparison.gathering import Gathering
+from headscan.comparison.similarity import MomentMeasure, RelationMeasure
 from headscan.run import Interval
 from headscan.statistics import Sums
 from headscan.statistics.uncertainty import Floats, StandardError

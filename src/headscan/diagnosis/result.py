@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import CONDITIONS, Question, Seen, alarming
 from headscan.run import BadInput, DataFrame, Finding, Interval, Result, Term, dataframe
-from headscan.scanner.findings import FEW
+from headscan.scanner.cautions import FEW
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ from headscan.run.settings import (
     Seed,
 )
 from headscan.run.verbs import Given
-from headscan.scanner.findings import on_few
+from headscan.scanner.cautions import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source

@@ -28,9 +28,10 @@ from headscan.run.settings import (
     Seed,
 )
 from headscan.run.spark import check_engine
+from headscan.scanner.cautions import UNREAD, on_few, unread
 from headscan.scanner.differences import differences
 from headscan.scanner.examine import Examined, Examiner
-from headscan.scanner.findings import UNREAD, findings, on_few, unread
+from headscan.scanner.findings import findings
 from headscan.scanner.memory import memory_bound
 from headscan.scanner.probe_runner import PassOptions
 from headscan.scanner.result import ProbeRecord, ScanResult

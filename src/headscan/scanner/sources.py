@@ -1,4 +1,4 @@
-"""The sources of a scan or a comparison: all are named and checked before the first forward pass."""
+"""The sources of a scan or a comparison, all checked before the first forward pass."""
 
 import gc
 import os
@@ -105,7 +105,7 @@ class Subject:
     def control(
         self, source: VectorSource, text: TextLike | None
     ) -> Callable[[], VectorSource | None]:
-        """Return a function that makes the random-weight control; it gives None for stored states."""
+        """Return a function that makes the random-weight control; None for stored states."""
         if source.lens is None:
             return lambda: None
         make = source.lens.twin(self.plan.seed)
@@ -198,7 +198,7 @@ def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
 
 
 def listed_sources(sources: SourcesLike, revisions: str | Sequence[str] | None) -> list[SourceLike]:
-    """Return the sources one by one; with revisions, a source for each revision of the one model."""
+    """Return the sources one by one; with revisions, those of the one model."""
     listed = given_sources(sources)
     if revisions is None:
         return listed
@@ -245,7 +245,7 @@ def open_subjects(
 
 
 def _check_states(subject: Subject, plan: ReadingPlan, *, cluster: bool) -> None:
-    """Check and name stored states; raise BadInput for a model that a cluster would have to read."""
+    """Check and name stored states; raise BadInput for a model that a cluster should read."""
     states = subject.ready
     if not isinstance(states, VectorSource):
         if cluster:

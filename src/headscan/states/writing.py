@@ -124,7 +124,8 @@ def run(
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> run("gpt-vanilla", "stories", sites="block.0", max_tokens=256, context=64, out=folder).tokens
+    >>> result = run("gpt-vanilla", "stories", sites="block.0", max_tokens=256, out=folder)
+    >>> result.tokens
     256
     """
     if run.folder is None:
@@ -294,7 +295,8 @@ def estimate_states(
 
     Raises BadInput as `headscan.states.run` does for what can be known without the weights.
 
-    >>> one, = estimate_states("gpt-vanilla", "stories", max_tokens=1280, context=64, sites="block.0", out="states")
+    >>> options = {"max_tokens": 1280, "context": 64, "sites": "block.0"}
+    >>> one, = estimate_states("gpt-vanilla", "stories", out="states", **options)
     >>> one.tokens, one.written == 1280 * (128 + 2) * 4
     (1280, True)
     """

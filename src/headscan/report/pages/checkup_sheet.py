@@ -21,7 +21,7 @@ from headscan.report.kit import Raw
 from headscan.report.kit.terminal import LEVELS
 from headscan.report.kit.words import clean, number
 from headscan.report.pages.scan import half_angle
-from headscan.scanner.findings import FEW
+from headscan.scanner.cautions import FEW
 
 if TYPE_CHECKING:
     from headscan.diagnosis.registry import Question
