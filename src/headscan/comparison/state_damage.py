@@ -135,7 +135,8 @@ class StatePair:
 
     def _sink_change(self) -> Cells:
         """Return the change of the share of sinks; it has no interval where no token changed."""
-        first, second = self._sinks(self.first), self._sinks(self.second)
+        first = self._sinks(self.first)
+        second = self._sinks(self.second)
         change = (second.double() - first.double()).numpy()
         cells = self._clusters().means({"sink_share_change": change}, {})
         if bool((first == second).all()):

@@ -233,7 +233,7 @@ def table_refusal(location: Location, kind: str, error: BaseException) -> BadInp
     )
 
 
-def column_types(location: Location, schema: Any) -> dict[str, Any]:
+def column_types(location: Location, schema: Any) -> Mapping[str, Any]:
     """Return the type of each column; BadInput where two have the same name."""
     try:
         types = {column.name: column.type for column in schema}
