@@ -17,11 +17,12 @@ import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
 from headscan.model import Lens
-from headscan.run import VERBS
-from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
-from headscan.scanner.examine import site_cells
-from headscan.scanner.settings import Scanning, choose
+from headscan.scanner.accumulate import Accumulation, accumulate
+from headscan.scanner.probe_runner import PassOptions, ProbeRunner
+from headscan.scanner.selection import choose
+from headscan.scanner.site_cells import site_cells
 from headscan.states import ModelSource
+from headscan.text.source import Reading
 
 
 def main() -> None:
@@ -32,19 +33,15 @@ def main() -> None:
     torch.set_num_threads(1)
     lens = Lens.load(options.model or model_folder())
     work = batches(options.tokens)
-    settings = (
-        VERBS["scan"]
-        .given((lens, ""), {"context": CONTEXT, "max_tokens": options.tokens})
-        .chosen(Scanning)
-    )
-    source = ModelSource(lens, "", settings, context=CONTEXT)
+    reading = Reading(max_tokens=options.tokens)
+    source = ModelSource(lens, "", reading, context=CONTEXT)
     source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
     sweeps = {}
     runners = {}
     for way, option in (("scan", None), ("anatomy", "anatomy")):
         measures, probes = choose(option)
         runners[way] = ProbeRunner(
-            probes, source, lens.default_sites, settings, announce=lambda _: None
+            probes, source, lens.default_sites, PassOptions(), announce=lambda _: None
         )
         widths = {site: lens.width(site) for site in lens.default_sites}
         sweeps[way] = Accumulation(

@@ -20,7 +20,8 @@ import torch
 
 from headscan.attribution import METHODS
 from headscan.attribution.faithfulness import measured_orders, over_predictions
-from headscan.attribution.run import read_task
+from headscan.attribution.run import PromptInputs, read_task
+from headscan.attribution.steps import TargetRequest
 from headscan.model import Lens
 
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"
@@ -35,21 +36,17 @@ EIGHT = 8
 def numbers(lens: Lens, text: str) -> np.ndarray:
     """[predictions, 3] of one text: the two areas of a gradient-x-input map, and its gain."""
     begins = text.index(" ", PROMPT)
-    options = {
-        "continuation": text[begins:LONGEST],
-        "method": "gradient-x-input",
-        "substitute": "mean",
-    }
-    task = read_task(lens, VERBS["attribute"].given((lens, text[:begins]), options))
-    explanation = METHODS["gradient-x-input"]().explain(task)
-    orders, null = measured_orders(task, explanation, list(range(PREDICTIONS)))
-    values = np.array([order.areas for order in orders])
+    inputs = PromptInputs(text[:begins], substitute="mean")
+    task = read_task(lens, inputs, TargetRequest(continuation=text[begins:LONGEST]))
+    found = METHODS["gradient-x-input"]().explain(task)
+    own, null = measured_orders(task, found, list(range(PREDICTIONS)))
+    values = np.array([order.areas for order in own])
     random = np.array([[order.areas[0] for order in orders] for orders in null]).mean(1)
     return np.column_stack([values, random - values[:, 0]])
 
 
 def covered(draws: list[np.ndarray], truth: np.ndarray) -> list[float]:
-    """Return how often the interval of each number, over draws [8, 3], holds the truth [3]."""
+    """Of draws [8, 3] how often each number's interval holds the truth [3]."""
     hits = []
     for draw in draws:
         spans = [over_predictions(column) for column in draw.T]
@@ -66,40 +63,38 @@ def main(texts: int) -> None:
         .read_text()
         .split("<|endoftext|>")
     )
-    all_texts = []
+    every = []
     for story in stories:
         if len(story) >= 2 * LONGEST:
-            all_texts.append(numbers(lens, story.strip()))
-            print(f"{len(all_texts)} of {texts} texts", file=sys.stderr, flush=True)
-        if len(all_texts) == texts:
+            every.append(numbers(lens, story.strip()))
+            print(f"{len(every)} of {texts} texts", file=sys.stderr, flush=True)
+        if len(every) == texts:
             break
     random = np.random.default_rng(0)
     spaced = np.unique(np.linspace(0, PREDICTIONS - 1, EIGHT).round().astype(int))
     rows = {
         "eight after another": [
-            (text_numbers[k : k + EIGHT], text_numbers)
-            for text_numbers in all_texts
+            (one[k : k + EIGHT], one)
+            for one in every
             for k in range(0, PREDICTIONS - EIGHT + 1, EIGHT)
         ],
         "eight evenly spaced": [
-            (text_numbers[(spaced + k) % PREDICTIONS], text_numbers)
-            for text_numbers in all_texts
+            (one[(spaced + k) % PREDICTIONS], one)
+            for one in every
             for k in range(PREDICTIONS // EIGHT)
         ],
         "eight of all texts": [
             (
-                np.concatenate(all_texts)[random.permutation(PREDICTIONS * texts)[:EIGHT]],
-                np.concatenate(all_texts),
+                np.concatenate(every)[random.permutation(PREDICTIONS * texts)[:EIGHT]],
+                np.concatenate(every),
             )
             for _ in range(400)
         ],
     }
     print("| predictions | draws | " + " | ".join(NAMES) + " |\n" + "|---" * (len(NAMES) + 2) + "|")
     for name, pairs in rows.items():
-        coverage = np.mean([covered([draw], truth.mean(0)) for draw, truth in pairs], axis=0)
-        print(
-            f"| {name} | {len(pairs)} | " + " | ".join(f"{value:.2f}" for value in coverage) + " |"
-        )
+        found = np.mean([covered([draw], whole.mean(0)) for draw, whole in pairs], axis=0)
+        print(f"| {name} | {len(pairs)} | " + " | ".join(f"{value:.2f}" for value in found) + " |")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
 from headscan.model import Lens
-from headscan.run import VERBS
-from headscan.scanner.accumulate import MEASURED_BYTES, Accumulation, ProbeRunner, accumulate
-from headscan.scanner.examine import site_cells
-from headscan.scanner.settings import Scanning, choose
+from headscan.scanner.accumulate import Accumulation, accumulate
+from headscan.scanner.probe_runner import MEASURED_BYTES, PassOptions, ProbeRunner
+from headscan.scanner.selection import choose
+from headscan.scanner.site_cells import site_cells
 from headscan.states import ModelSource
+from headscan.text import synonyms
+from headscan.text.source import Reading
 
 
 def main() -> None:
@@ -30,15 +32,12 @@ def main() -> None:
     torch.set_num_threads(1)
     lens = Lens.load(model_folder())
     measures, probes = choose("all")
-    settings = (
-        VERBS["scan"]
-        .given((lens, ""), {"context": CONTEXT, "max_tokens": options.tokens})
-        .chosen(Scanning)
-    )
+    reading = Reading(max_tokens=options.tokens)
     work = batches(options.tokens)
-    source = ModelSource(lens, "", settings, context=CONTEXT)
+    source = ModelSource(lens, "", reading, context=CONTEXT)
     source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
-    runner = ProbeRunner(probes, source, lens.default_sites, settings, announce=lambda _: None)
+    pass_options = PassOptions(pairs=(synonyms(),))
+    runner = ProbeRunner(probes, source, lens.default_sites, pass_options, announce=lambda _: None)
     accumulated = Accumulation(
         {site: lens.width(site) for site in lens.default_sites},
         lens.vocabulary_size,

@@ -35,7 +35,7 @@ import headscan
 from headscan.measures import MEASURES
 from headscan.model import Lens
 from headscan.scanner.differences import Estimates, differences
-from headscan.scanner.examine import site_cells
+from headscan.scanner.site_cells import site_cells
 from headscan.statistics import SiteStatistics
 from headscan.statistics.errors import Errors
 

@@ -29,8 +29,8 @@ import torch
 
 from headscan.model import Lens
 from headscan.scanner.accumulate import Accumulation, accumulate
-from headscan.scanner.examine import site_cells
-from headscan.scanner.settings import finishing
+from headscan.scanner.memory import finishing
+from headscan.scanner.site_cells import site_cells
 from headscan.states import ModelSource
 from headscan.statistics.parallel import side_by_side
 from headscan.text import Batch

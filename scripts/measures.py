@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from headscan.measures import Measure
-from headscan.scanner.settings import ordered_measures
+from headscan.scanner.selection import ordered_measures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures.md"
 

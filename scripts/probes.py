@@ -10,7 +10,7 @@ import math
 import sys
 from pathlib import Path
 
-from headscan.scanner.settings import ordered_probes
+from headscan.scanner.selection import ordered_probes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

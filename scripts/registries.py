@@ -14,8 +14,8 @@ from headscan_lab.evaluation.task import TASKS
 from headscan_lab.ledger.experiment import EXPERIMENTS
 
 from headscan.attribution.method import METHODS as ATTRIBUTION
-from headscan.comparison.covariance import SIMILARITIES
 from headscan.comparison.nulls import NULLS
+from headscan.comparison.similarity import SIMILARITIES
 from headscan.diagnosis import CONDITIONS
 from headscan.inversion.methods import METHODS as INVERSION
 from headscan.inversion.observation import OBSERVATIONS

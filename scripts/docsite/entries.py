@@ -16,7 +16,7 @@ from headscan_lab.ledger.experiment import DOCUMENTS
 
 from headscan.diagnosis import CONDITIONS, Condition
 from headscan.run import Result
-from headscan.scanner.settings import ordered_measures
+from headscan.scanner.selection import ordered_measures
 from headscan.states import FORMATS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))

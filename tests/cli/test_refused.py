@@ -452,7 +452,7 @@ def test_a_large_packed_array_is_unpacked_as_it_is_read(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).standard_normal((3000, 8)).astype(np.float32)
     np.savez_compressed(tmp_path / "a.npz", x=rows, token_ids=np.arange(3000))
     in_memory = read_states(str(tmp_path / "a.npz"))
-    monkeypatch.setattr("headscan.states.formats.arrays.HELD", 1 << 10)
+    monkeypatch.setattr("headscan.states.formats.arrays.UNPACKED_BYTES", 1 << 10)
     monkeypatch.setattr(zipfile.ZipFile, "read", None)
     read = read_states(str(tmp_path / "a.npz"))
     for first, last in ((0, 1000), (2000, 3000), (500, 1500)):  # back, too

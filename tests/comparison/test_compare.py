@@ -1,6 +1,4 @@
-"""The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said
-of them.
-"""
+"""The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said of them."""
 
 import json
 
@@ -10,10 +8,12 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
-from headscan.comparison.covariance import CrossCovariance, Prepared, alike
-from headscan.comparison.reading import Passed, aligned
+from headscan.comparison.alignment import TokenVectors, aligned
+from headscan.comparison.covariance import CrossCovariance
+from headscan.comparison.prepared import Prepared, similarities
+from headscan.comparison.similarity import SIMILARITIES
 from headscan.model import ByteTokenizer, Lens
-from headscan.model.tokenizer import load_tokenizer
+from headscan.model.load import load_tokenizer
 from headscan.text import Windows
 from tests.reference import similarity as slow
 
@@ -35,9 +35,9 @@ def same(tmp_path_factory):
 
 def test_a_model_is_as_like_itself_as_can_be(same):
     result, _ = same
-    same_site_cells = [cell for cell in result.cells if cell.site_a == cell.site_b]
-    assert len(same_site_cells) == 6 * 5
-    for cell in same_site_cells:
+    own = [cell for cell in result.cells if cell.site_a == cell.site_b]
+    assert len(own) == 6 * 5
+    for cell in own:
         assert cell.value == pytest.approx(1.0, abs=1e-9), cell
         assert cell.p == 0.05
     assert "SAME" in {finding.name for finding in result.findings}
@@ -64,16 +64,14 @@ def _printed(result):
 
 
 def test_cells_are_those_of_the_states_themselves():
-    first = tiny(0)
+    one = tiny(0)
     two = tiny(1, width=12)
     text = "The quick brown fox jumps over the lazy dog, and then it sleeps. " * 12
-    result = headscan.compare(
-        [first, two], text, context=16, sites="block.1", draws=19, skip_first=2
-    )
+    result = headscan.compare([one, two], text, context=16, sites="block.1", draws=19, skip_first=2)
     windows = np.stack([window.ids for window in Windows(text, ByteTokenizer(), 16)])
     x, y = (
         lens.run(windows, sites="block.1")["block.1"][:, 2:].flatten(0, 1).double().numpy()
-        for lens in (first, two)
+        for lens in (one, two)
     )
     assert result.tokens == len(x)
     for name in ("cka", "procrustes", "svcca", "linear"):
@@ -83,23 +81,23 @@ def test_cells_are_those_of_the_states_themselves():
 
 
 def test_tokens_of_two_tokenizers_are_matched_by_where_they_end():
-    tokenizer = load_tokenizer("gpt-vanilla")
+    words = load_tokenizer("gpt-vanilla")
     text = [
         "Once upon a time there was a tiny cat.",
         "The cat säng – and it was happy. " * 6,
         "A dog came.",
     ]
-    first = tiny(0, vocabulary=4096, tokenizer=tokenizer, name="words")
+    one = tiny(0, vocabulary=4096, tokenizer=words, name="words")
     two = tiny(1, name="bytes")
     result = headscan.compare(
-        [first, two], text, context=8, sites="embedding", draws=19, skip_first=0
+        [one, two], text, context=8, sites="embedding", draws=19, skip_first=0
     )
     ends = set()
     for number, document in enumerate(text):
-        offsets = tokenizer(document, add_special_tokens=False, return_offsets_mapping=True)[
+        found = words(document, add_special_tokens=False, return_offsets_mapping=True)[
             "offset_mapping"
         ]
-        ends |= {(number, end) for _, end in offsets}
+        ends |= {(number, end) for _, end in found}
     by_model = {row.model: row for row in result.alignment}
     assert by_model["words"].compared == by_model["bytes"].compared == result.tokens
     # Windows that are not full are dropped at the end, the joints between documents end nowhere.
@@ -129,9 +127,8 @@ def part(keys, windows, width=2):
     windows = np.array(windows)
     numbers = np.unique(windows)
     states = [torch.from_numpy(keys[:, None] * np.ones(width))]
-    return Passed(
-        np.stack([keys, windows, keys * 0, keys * 0], axis=1), states, numbers, numbers[:, None]
-    )
+    zeros = np.zeros_like(keys)
+    return TokenVectors(keys, windows, zeros, zeros, states, numbers, numbers[:, None])
 
 
 def test_readers_of_different_pace_meet_at_every_common_token():
@@ -154,10 +151,10 @@ def test_readers_of_different_pace_meet_at_every_common_token():
         common = set.intersection(*({int(k) for p in parts for k in p.keys} for parts in streams))
         met = list(aligned([iter(parts) for parts in streams]))
         for parts in met:
-            assert all(torch.equal(parts[0].states[0], part.states[0]) for part in parts[1:])
+            assert all(torch.equal(parts[0].states[0], other.states[0]) for other in parts[1:])
         assert [int(k) for parts in met for k in parts[0].states[0][:, 0]] == sorted(common)
-        window_sets = [set(parts[0].windows.tolist()) for parts in met]
-        assert sum(map(len, window_sets)) == len(set().union(*window_sets)), (
+        each = [set(parts[0].windows.tolist()) for parts in met]
+        assert sum(map(len, each)) == len(set().union(*each)), (
             "no window of the first comes in two parts"
         )
 
@@ -175,20 +172,17 @@ def test_models_that_read_one_after_another_give_the_same_numbers(monkeypatch):
 
 
 def test_a_sample_permuted_is_the_permuted_sample():
-    measures = {
-        name: similarity()
-        for name, similarity in headscan.comparison.covariance.SIMILARITIES.items()
-    }
+    measures = {name: found() for name, found in SIMILARITIES.items()}
     rows = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     moved = Prepared.of([rows], measures).permuted(order)
     fresh = Prepared.of([rows[order]], measures)
-    permuted = Prepared.of(
+    other = Prepared.of(
         [rows + torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1))], measures
     )
-    expected = alike(permuted, fresh, measures)
-    for name, actual in alike(permuted, moved, measures).items():
-        assert float(actual) == pytest.approx(float(expected[name]), abs=1e-6), name
+    wanted = similarities(other, fresh, measures)
+    for name, found in similarities(other, moved, measures).items():
+        assert float(found) == pytest.approx(float(wanted[name]), abs=1e-6), name
     pair = CrossCovariance.of_rows(moved.coordinates, fresh.coordinates)
     assert float(measures["procrustes"].value(pair)) == pytest.approx(1.0, abs=1e-6)
 
@@ -240,8 +234,8 @@ def test_a_text_of_few_windows_is_not_tested(windows, code):
         "max_tokens": 16 * windows,
     }
     codes = {
-        finding.name
-        for finding in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings
+        found.name
+        for found in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings
     }
     assert {"SAME", code} <= codes
     assert "WITHIN-NULL" not in codes
@@ -265,9 +259,9 @@ def test_columns_are_the_same_only_where_their_neighbours_agree():
     agreement = moved.cell("mutual_knn", "vectors").value
     assert moved.cell("cka", "vectors").value == pytest.approx(1.0, abs=1e-6)
     assert agreement < 0.7
-    findings = {finding.name: finding for finding in moved.findings}
-    assert "SAME" not in findings
-    changed = findings["NEIGHBOURS-DIFFER"]
+    found = {finding.name: finding for finding in moved.findings}
+    assert "SAME" not in found
+    changed = found["NEIGHBOURS-DIFFER"]
     assert (changed.code, changed.level, changed.value) == ("HS128", "notice", agreement)
     share = f"{100 * (1 - agreement):.0f} %"
     assert (
@@ -279,6 +273,6 @@ def test_columns_are_the_same_only_where_their_neighbours_agree():
 def test_columns_whose_neighbours_were_not_compared_are_not_called_the_same():
     old, turned = _columns()
     result = headscan.compare([{"vectors": old}, {"vectors": turned + 2}], measures="cka")
-    findings = {finding.name: finding for finding in result.findings}
-    assert "SAME" not in findings
-    assert "Their neighbours were not compared" in findings["CLOSENESS"].sentence
+    found = {finding.name: finding for finding in result.findings}
+    assert "SAME" not in found
+    assert "Their neighbours were not compared" in found["CLOSENESS"].sentence

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import headscan
-from headscan.comparison.damage import NOISE, Windows, divergences
+from headscan.comparison.exchange import divergences
+from headscan.comparison.state_damage import NOISE, StatePair
 from headscan.leaks.bounds import Code, pairwise_bits
 from headscan.model import Lens
 from headscan.model.rounding import pack_k, packed, round_block
@@ -40,14 +41,14 @@ def rounded(lens, name):
     """A whole second model: for bitsandbytes the one that transformers loads."""
     if name in ("8bit", "4bit"):
         return Lens.load(lens.origin.source, dtype=name)
-    model = copy.deepcopy(lens.model)
-    lens = Lens(model, lens.tokenizer, name="other")
+    other = copy.deepcopy(lens.model)
+    lens = Lens(other, lens.tokenizer, name="other")
     for block in blocks(lens):
         round_block(block, name)
     return lens
 
 
-def brute(lens, damaged, ids, skipped=1):
+def brute(lens, other, ids, skipped=1):
     """KL of whole models by the definition, in float64: mean over the positions that have a next
     token.
     """
@@ -57,23 +58,23 @@ def brute(lens, damaged, ids, skipped=1):
             return model.model(ids).logits[:, skipped:-1].double().log_softmax(-1)
 
     p = logs(lens)
-    q = logs(damaged)
+    q = logs(other)
     targets = ids[:, skipped + 1 :, None]
     loss = (p - q).gather(-1, targets).mean()
     agree = (p.argmax(-1) == q.argmax(-1)).double().mean()
     kl = (p.exp() * (p - q)).sum(-1).mean()
-    reverse = (q.exp() * (q - p)).sum(-1).mean()
-    return {"kl": kl, "kl_reverse": reverse, "loss_change": loss, "top1_agreement": agree}
+    back = (q.exp() * (q - p)).sum(-1).mean()
+    return {"kl": kl, "kl_reverse": back, "loss_change": loss, "top1_agreement": agree}
 
 
-def exchanged(lens, donor, numbers):
+def exchanged(lens, other, numbers):
     """The first model with these blocks of the other, as one whole model; the first is put back by
     `blocks(lens)[i] = ...`.
     """
     mine = Lens(copy.copy(lens.model), lens.tokenizer, name="mixed")
     mine.model = copy.deepcopy(lens.model)
     for number in numbers:
-        blocks(mine)[number] = blocks(donor)[number]
+        blocks(mine)[number] = blocks(other)[number]
     return mine
 
 
@@ -84,14 +85,12 @@ def test_each_exchange_is_that_of_two_whole_models(name, rounding):
     lens = small(name)
     pytest.importorskip("bitsandbytes" if rounding.endswith("bit") else "gguf")
     result = headscan.compare(SMALL[name], "stories", damage=True, against=rounding, **READ)
-    damaged = rounded(lens, rounding)
+    other = rounded(lens, rounding)
     depth = lens.depth
-    ids = torch.tensor(np.stack([window.ids for window in windows(lens)]))
+    ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
     for row in result.damage:
         number = int(row.text("block").removeprefix("block."))
-        mixed = exchanged(
-            lens, damaged, [number] if row["mode"] == "isolated" else range(number + 1)
-        )
+        mixed = exchanged(lens, other, [number] if row["mode"] == "isolated" else range(number + 1))
         for field, value in brute(lens, mixed, ids).items():
             assert row.number(field) == pytest.approx(float(value), abs=1e-6), (
                 row["block"],
@@ -99,16 +98,16 @@ def test_each_exchange_is_that_of_two_whole_models(name, rounding):
                 field,
             )
         if row["mode"] == "isolated":
-            exchanged_but_one = exchanged(lens, damaged, [k for k in range(depth) if k != number])
+            back = exchanged(lens, other, [one for one in range(depth) if one != number])
             assert row.number("restored_kl") == pytest.approx(
-                float(brute(lens, exchanged_but_one, ids)["kl"]), abs=1e-6
+                float(brute(lens, back, ids)["kl"]), abs=1e-6
             )
     assert all(row.interval("top1_agreement")[1] <= 1 for row in result.damage)
     assert len(result.damage) == 2 * depth
     shares = [row.number("share") for row in result.damage if row["mode"] == "accumulated"]
     assert sum(shares) == pytest.approx(1.0)
-    totals = brute(lens, exchanged(lens, damaged, range(depth)), ids)
-    assert result.totals["whole"].number("kl") == pytest.approx(float(totals["kl"]), abs=1e-6)
+    whole = brute(lens, exchanged(lens, other, range(depth)), ids)
+    assert result.totals["whole"].number("kl") == pytest.approx(float(whole["kl"]), abs=1e-6)
 
 
 def test_a_model_that_torchao_packed_costs_what_two_whole_models_say(tmp_path):
@@ -127,13 +126,13 @@ def test_a_model_that_torchao_packed_costs_what_two_whole_models_say(tmp_path):
     result = headscan.compare(
         [SMALL["babyllama"], tmp_path / "int8"], "stories", damage=True, **READ
     )
-    packed_model = Lens.load(tmp_path / "int8")
-    ids = torch.tensor(np.stack([window.ids for window in windows(lens)]))
+    other = Lens.load(tmp_path / "int8")
+    ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
     alone = [row for row in result.damage if row["mode"] == "isolated"]
     assert [row["block"] for row in alone] == [f"block.{number}" for number in range(lens.depth)]
     for number, row in enumerate(alone):
         assert 0.2 < row.number("bytes_second") / row.number("bytes_first") < 0.4
-        for field, value in brute(lens, exchanged(lens, packed_model, [number]), ids).items():
+        for field, value in brute(lens, exchanged(lens, other, [number]), ids).items():
             assert row.number(field) == pytest.approx(float(value), abs=1e-6)
     assert headscan.compare([tmp_path / "int8"] * 2, "stories", damage=True, **READ).damage == []
 
@@ -170,8 +169,7 @@ def two_bits(block, lens, rng):
 
 def permuted_head(block, lens, rng):
     """The values of one head in another order."""
-    config = lens.model.config
-    heads = config.num_attention_heads
+    config, heads = lens.model.config, lens.model.config.num_attention_heads
     if hasattr(block, "attn"):
         values = block.attn.c_attn.weight.data[:, -config.hidden_size :].T
         size = config.hidden_size // heads
@@ -179,9 +177,8 @@ def permuted_head(block, lens, rng):
         values = block.self_attn.v_proj.weight.data
         size = config.head_dim
         heads = config.num_key_value_heads
-    head = int(rng.integers(heads))
-    head_values = values[head * size : (head + 1) * size]
-    head_values.copy_(head_values[torch.arange(size).roll(1)].clone())
+    own = values[(head := int(rng.integers(heads))) * size : (head + 1) * size]
+    own.copy_(own[torch.arange(size).roll(1)].clone())
 
 
 def scaled(block, lens, rng):
@@ -194,23 +191,23 @@ def matrices(block):
 
 
 def named_first(lens, fault, seed):
-    """Return which block was hurt, and which has the greatest divergence."""
+    """Which block was hurt, and which has the greatest divergence."""
     rng = np.random.default_rng(seed)
-    damaged = rounded(lens, "q8_0")
+    other = rounded(lens, "q8_0")
     number = int(rng.integers(lens.depth))
-    fault(blocks(damaged)[number], lens, rng)
+    fault(blocks(other)[number], lens, rng)
     result = headscan.compare(
-        [lens, damaged], "stories", damage=True, seed=seed, max_tokens=512, context=64, sample=256
+        [lens, other], "stories", damage=True, seed=seed, max_tokens=512, context=64, sample=256
     )
-    [finding] = [finding for finding in result.findings if finding.name == "WORST-PART"]
-    return f"block.{number}", finding.site
+    [found] = [one for one in result.findings if one.name == "WORST-PART"]
+    return f"block.{number}", found.site
 
 
 @pytest.mark.parametrize("fault", [two_bits, permuted_head, scaled])
 @pytest.mark.parametrize("name", ["stories260K"])
 def test_a_fault_of_one_block_is_named_first(name, fault):
-    hurt, named = named_first(small(name), fault, 3)
-    assert named == hurt
+    hurt, found = named_first(small(name), fault, 3)
+    assert found == hurt
 
 
 # ---- Formats
@@ -250,13 +247,13 @@ def test_rows_that_fit_no_block_take_a_smaller_one_or_stay_halves():
 def test_a_folder_of_the_rounded_model_costs_what_the_rounding_does(tmp_path):
     pytest.importorskip("gguf")
     lens = small("gpt-vanilla")
-    damaged = rounded(lens, "q4_0")
-    damaged.model.save_pretrained(tmp_path / "q4")
+    other = rounded(lens, "q4_0")
+    other.model.save_pretrained(tmp_path / "q4")
     lens.tokenizer.save_pretrained(tmp_path / "q4")
     by_file = headscan.compare(["gpt-vanilla", tmp_path / "q4"], "stories", damage=True, **READ)
     by_name = headscan.compare("gpt-vanilla", "stories", damage=True, against="q4_0", **READ)
-    for row, two in zip(by_file.damage, by_name.damage, strict=True):
-        assert (row["block"], row["mode"]) == (two["block"], two["mode"])
+    for one, two in zip(by_file.damage, by_name.damage, strict=True):
+        assert (one["block"], one["mode"]) == (two["block"], two["mode"])
         for field in (
             "kl",
             "loss_change",
@@ -265,7 +262,7 @@ def test_a_folder_of_the_rounded_model_costs_what_the_rounding_does(tmp_path):
             "mean_direction_error",
             "share",
         ):
-            assert row.number(field) == pytest.approx(two.number(field), abs=1e-7), field
+            assert one.number(field) == pytest.approx(two.number(field), abs=1e-7), field
     assert lens.model.training is False
     assert "forward" not in vars(blocks(lens)[0])
 
@@ -295,14 +292,14 @@ def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
         "stories",
         out=tmp_path / "run",
         resume=True,
-        progress=lambda stage, *_details: stages.append(stage),
+        progress=lambda stage, *rest: stages.append(stage),
         **options,
     )
     assert not any("block.1" in stage for stage in stages)
     assert any("block.3" in stage for stage in stages)
-    uninterrupted = headscan.compare("gpt-vanilla", "stories", **options)
-    assert [dict(row) for row in again.damage] == [dict(row) for row in uninterrupted.damage]
-    assert [dict(row) for row in again.shape] == [dict(row) for row in uninterrupted.shape]
+    whole = headscan.compare("gpt-vanilla", "stories", **options)
+    assert [dict(row) for row in again.damage] == [dict(row) for row in whole.damage]
+    assert [dict(row) for row in again.shape] == [dict(row) for row in whole.shape]
     assert headscan.load(tmp_path / "run").document == again.document
 
 
@@ -310,33 +307,33 @@ def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
 def test_the_shape_is_what_scans_of_both_models_say(name):
     pytest.importorskip("gguf")
     lens = small(name)
-    damaged = rounded(lens, "q2_k")
+    other = rounded(lens, "q2_k")
     read = {"max_tokens": 1024, "context": 64, "skip_first": 1}
-    result = headscan.compare([lens, damaged], "stories", damage=True, sample=256, **read)
+    result = headscan.compare([lens, other], "stories", damage=True, sample=256, **read)
     assert [row["site"] for row in result.shape] == [
         f"block.{number}" for number in range(lens.depth)
     ]
-    scans = [headscan.scan(source, "stories", **read) for source in (lens, damaged)]
+    scans = [headscan.scan(one, "stories", **read) for one in (lens, other)]
     for row in result.shape:
-        for side, scan in zip(("first", "second"), scans, strict=True):
+        for which, scan in zip(("first", "second"), scans, strict=True):
             site = scan.site(row["site"])
             for measure in ("average_cosine", "effective_rank"):
-                actual = row.number(f"{measure}_{side}")
-                expected = site.number(f"{measure}_without_sinks")
-                assert actual == pytest.approx(expected, rel=1e-5, abs=1e-5), (row["site"], side)
-                ends = row.interval(f"{measure}_{side}"), site.interval(f"{measure}_without_sinks")
+                found = row.number(f"{measure}_{which}")
+                wanted = site.number(f"{measure}_without_sinks")
+                assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5), (row["site"], which)
+                ends = row.interval(f"{measure}_{which}"), site.interval(f"{measure}_without_sinks")
                 assert ends[0] == pytest.approx(ends[1], rel=1e-5, abs=1e-5)
-            assert row.number(f"sink_share_{side}") == site.number("sink_share")
-            assert row[f"rogue_coordinates_{side}"] == site["rogue_coordinates"]
+            assert row.number(f"sink_share_{which}") == site.number("sink_share")
+            assert row[f"rogue_coordinates_{which}"] == site["rogue_coordinates"]
             assert (
                 0
-                <= row.number(f"bits_lower_{side}")
-                <= row.number(f"bits_upper_{side}")
+                <= row.number(f"bits_lower_{which}")
+                <= row.number(f"bits_upper_{which}")
                 <= np.log2(1024)
             )
         for measure in ("average_cosine", "effective_rank", "bits_upper", "sink_share"):
             first, second, change = (
-                row.number(f"{measure}_{side}") for side in ("first", "second", "change")
+                row.number(f"{measure}_{which}") for which in ("first", "second", "change")
             )
             assert change == pytest.approx(second - first)
             ends = row.interval(f"{measure}_change")
@@ -348,8 +345,8 @@ def test_the_shape_is_what_scans_of_both_models_say(name):
     # What the two share is not in the interval of the change.
     last = result.shape[0]
     widths = [
-        np.diff(last.interval(f"average_cosine_{side}"))[0]
-        for side in ("change", "first", "second")
+        np.diff(last.interval(f"average_cosine_{which}"))[0]
+        for which in ("change", "first", "second")
     ]
     assert widths[0] < min(widths[1:])
 
@@ -361,25 +358,23 @@ def test_bits_of_a_state_are_bounded_by_what_is_said_of_them():
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(4, 32, 3, generator=generator) * torch.tensor([1.0, 0.7, 0.4])
     documents = np.repeat(np.arange(4), 32).reshape(4, 32)
-    fitted = Windows(
-        torch.zeros(4, 32, dtype=torch.long), documents, 0, states={(0,): states, (1,): 3 * states}
-    )
-    row = fitted.bits((0,), (1,))
+    ids = torch.zeros(4, 32, dtype=torch.long)
+    row = StatePair(states, 3 * states, ids, documents, 0).bits()
     points = states.flatten(0, 1).double()
     sigma = NOISE * float(points.var(0, unbiased=False).sum()) ** 0.5
-    for side, x in (("first", points), ("second", 3 * points)):
-        low, high = (row[f"bits_{bound}_{side}"] for bound in ("lower", "upper"))
+    for which, x in (("first", points), ("second", 3 * points)):
+        low, high = (row[f"bits_{bound}_{which}"] for bound in ("lower", "upper"))
         code = Code(x, torch.full((128,), 1 / 128, dtype=torch.float64))
         assert [high, low] == pytest.approx(pairwise_bits(code, [sigma, 2 * sigma]), abs=1e-6)
         noisy = x.repeat(200, 1) + sigma * torch.randn(
             200 * 128, 3, generator=generator, dtype=torch.float64
         )
         logs = torch.cdist(noisy, x).square() / (-2 * sigma**2)
-        bits = 7 + logs.log_softmax(1)[
+        told = 7 + logs.log_softmax(1)[
             torch.arange(len(noisy)), torch.arange(128).repeat(200)
         ] / np.log(2)
-        error = 4 * float(bits.std()) / len(bits) ** 0.5
-        assert low - error < float(bits.mean()) < high + error
+        error = 4 * float(told.std()) / len(told) ** 0.5
+        assert low - error < float(told.mean()) < high + error
         assert high - low > 10 * error, "the bounds could be told from one another"
 
 
@@ -387,29 +382,29 @@ def test_what_is_too_short_for_an_interval_says_so():
     pytest.importorskip("gguf")
     read = {"max_tokens": 256, "context": 32, "sample": 64, "limit": 0, "keep": 7e5}
     result = headscan.compare("gpt-vanilla", "stories", damage=True, against="q4_0", **read)
-    sentences = {finding.name: finding.sentence for finding in result.findings}
-    assert list(sentences) == ["OVER-LIMIT", "WORST-PART", "KEEPING"]
-    assert not any("[]" in sentence for sentence in sentences.values())
+    told = {one.name: one.sentence for one in result.findings}
+    assert list(told) == ["OVER-LIMIT", "WORST-PART", "KEEPING"]
+    assert not any("[]" in sentence for sentence in told.values())
     assert all(
-        "There is no interval: it takes three documents or windows" in sentences[name]
+        "There is no interval: it takes three documents or windows" in told[name]
         for name in ("WORST-PART", "KEEPING")
     )
     assert (
         "The uniform and random choices of as many bytes are not shown to be worse."
-        in sentences["KEEPING"]
+        in told["KEEPING"]
     )
-    assert "no interval" not in sentences["OVER-LIMIT"]
+    assert "no interval" not in told["OVER-LIMIT"]
 
 
 def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
     from headscan.cli import _main
 
     lens = small("gpt-vanilla")
-    damaged = rounded(lens, "q8_0")
-    two_bits(blocks(damaged)[2], lens, None)
+    other = rounded(lens, "q8_0")
+    two_bits(blocks(other)[2], lens, None)
     size = sum(weight.nbytes for weight in blocks(lens)[2].parameters())
     result = headscan.compare(
-        [lens, damaged], "stories", damage=True, keep=size, max_tokens=512, context=32, sample=256
+        [lens, other], "stories", damage=True, keep=size, max_tokens=512, context=32, sample=256
     )
     by_name = {row.text("choice"): row for row in result.choices}
     assert by_name["greedy"]["kept"] == ["block.2"]
@@ -418,12 +413,12 @@ def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
         by_name["uniform"].number("more_kl") == 0 or by_name["uniform"].interval("more_kl")[0] > 0
     )
     assert by_name["random"].number("kl") > by_name["greedy"].number("kl")
-    command = (
+    words = (
         "compare gpt-vanilla --against q4_0 --damage --text stories --max-tokens 192 --context 32 "
         "--sample 64 --limit 1e-6"
     )
     with pytest.raises(SystemExit) as ended:
-        _main([*command.split(), "--fail-on", "HS701", "--json", "--out", str(tmp_path / "x")])
+        _main([*words.split(), "--fail-on", "HS701", "--json", "--out", str(tmp_path / "x")])
     document = json.loads(capsys.readouterr().out)
     assert ended.value.code == 3
     assert document["failed"] == ["HS701"]
@@ -442,14 +437,14 @@ def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(
     pytest.importorskip("gguf")
     from headscan.cli import _main
 
-    command = (
+    words = (
         "compare gpt-vanilla --against q8_0 --damage --text stories --context 32 --sample 64 "
         f"--max-tokens {tokens}"
     )
     with pytest.raises(SystemExit) as ended:
         _main(
             [
-                *command.split(),
+                *words.split(),
                 "--limit",
                 limit,
                 "--fail-on",
@@ -460,31 +455,32 @@ def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(
         )
     assert ended.value.code == status
     result = headscan.load(tmp_path / "gate")
-    assert result.failed == (["HS701"] if status == 3 else [])
+    assert result.failed == ["HS701"] * (status == 3)
     assert (result.totals["whole"].interval("kl") is None) == (tokens == "64")
     assert ("not shown to be below" in capsys.readouterr().out) == (status == 3)
 
 
 @pytest.mark.parametrize(
-    ("value", "message"), [("nan", "The logits of other are NaN"), ("inf", r"NaN")]
+    ("value", "said"), [("nan", "The logits of other are NaN"), ("inf", r"NaN")]
 )
-def test_a_model_that_is_no_number_is_refused(value, message):
+def test_a_model_that_is_no_number_is_refused(value, said):
     lens = small("gpt-vanilla")
-    broken = Lens(copy.deepcopy(lens.model), lens.tokenizer, name="other")
-    matrices(blocks(broken)[3])[0].data.mul_(float(value))
-    with pytest.raises(headscan.BadInput, match=message):
-        headscan.compare([lens, broken], "stories", damage=True, **READ)
+    other = Lens(copy.deepcopy(lens.model), lens.tokenizer, name="other")
+    matrices(blocks(other)[3])[0].data.mul_(float(value))
+    with pytest.raises(headscan.BadInput, match=said):
+        headscan.compare([lens, other], "stories", damage=True, **READ)
 
 
 def test_states_that_overflow_on_the_text_alone_are_refused_by_their_site():
     states = torch.randn(4, 8, 6)
-    windows = Windows(torch.zeros(4, 8, dtype=torch.int64), np.zeros((4, 8), dtype=np.int64), 1)
-    windows.states = {(0,): states, (1,): states / (torch.arange(8.0)[None, :, None] - 5)}
+    overflowing = states / (torch.arange(8.0)[None, :, None] - 5)
+    ids = torch.zeros(4, 8, dtype=torch.int64)
+    pair = StatePair(states, overflowing, ids, np.zeros((4, 8), dtype=np.int64), 1)
     with pytest.raises(
         headscan.BadInput,
         match=r"second model gives NaN or infinite values at block\.3 \(window 0, position 5\)",
     ):
-        windows.shape("block.3", (0,), (1,))
+        pair.shape("block.3")
 
 
 def test_equal_models_have_no_damage():
@@ -492,13 +488,13 @@ def test_equal_models_have_no_damage():
         ["gpt-vanilla", "gpt-vanilla"], "stories", damage=True, limit=0, **READ
     )
     assert result.damage == []
-    assert [finding.name for finding in result.findings] == ["SAME"]
+    assert [one.name for one in result.findings] == ["SAME"]
     assert result.totals["whole"].number("kl") == 0
     assert result.totals["whole"].number("top1_agreement") == 1
 
 
 @pytest.mark.parametrize(
-    ("models", "options", "message"),
+    ("models", "options", "said"),
     [
         (["gpt-vanilla"], {"damage": True}, "Name two"),
         (["gpt-vanilla", "gpt-vanilla"], {"damage": True, "against": "q4_0"}, "Name two models"),
@@ -523,8 +519,8 @@ def test_equal_models_have_no_damage():
         ([np.zeros((9, 4)), np.zeros((9, 4))], {"damage": True}, "--text|stored states"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_name(models, options, message):
-    with pytest.raises(headscan.BadInput, match=message):
+def test_what_cannot_be_asked_is_refused_by_name(models, options, said):
+    with pytest.raises(headscan.BadInput, match=said):
         headscan.compare(models, "stories" if isinstance(models[0], str) else None, **options)
 
 
@@ -534,10 +530,10 @@ def test_divergences_are_their_definitions():
         torch.randn(6, 9, generator=generator, dtype=torch.float64).log_softmax(1) for _ in range(2)
     )
     targets = torch.arange(6)
-    actual = divergences(p, q, targets)
-    assert torch.allclose(actual[:, 0], (p.exp() * (p - q)).sum(1))
-    assert torch.allclose(actual[:, 1], (q.exp() * (q - p)).sum(1))
-    assert torch.allclose(actual[:, 2], (p - q)[range(6), targets])
+    found = divergences(p, q, targets)
+    assert torch.allclose(found[:, 0], (p.exp() * (p - q)).sum(1))
+    assert torch.allclose(found[:, 1], (q.exp() * (q - p)).sum(1))
+    assert torch.allclose(found[:, 2], (p - q)[range(6), targets])
     tiny = divergences(p, (p + 1e-9 * q).log_softmax(1), targets)[:, 0]
     assert bool((tiny >= 0).all())
     assert float(tiny.max()) < 1e-15
@@ -556,15 +552,15 @@ def test_a_gguf_file_costs_what_its_blocks_do(tmp_path):
     model = llama(
         0, **sizes, num_attention_heads=HEADS, num_key_value_heads=HEADS, tie_word_embeddings=False
     )
-    unpacked, packed_file = (
+    whole, packed_file = (
         write(gguf, model, tmp_path / f"{kind}.gguf", kind) for kind in ("F32", "Q8_0")
     )
     read = {"damage": True, "max_tokens": 96, "context": 16, "sample": 96}
-    by_file = headscan.compare([unpacked, packed_file], "stories", **read)
-    by_name = headscan.compare(unpacked, "stories", against="q8_0", **read)
+    by_file = headscan.compare([whole, packed_file], "stories", **read)
+    by_name = headscan.compare(whole, "stories", against="q8_0", **read)
     alone = [
-        {row["block"]: row for row in result.damage if row["mode"] == "isolated"}
-        for result in (by_file, by_name)
+        {row["block"]: row for row in one.damage if row["mode"] == "isolated"}
+        for one in (by_file, by_name)
     ]
     assert list(alone[1]) == ["block.0", "block.1"]
     for part, row in alone[1].items():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.comparison.covariance import SIMILARITIES, CrossCovariance
+from headscan.comparison.covariance import CrossCovariance
 from headscan.comparison.run import compare
+from headscan.comparison.similarity import SIMILARITIES
 from headscan.run import BadInput
 from headscan.statistics.hsic import CrossMoments, unbiased_hsic
 from tests.reference import similarity as slow

@@ -17,12 +17,12 @@ from headscan import Lens
 from headscan.measures import MEASURES, PROBES, intrinsic_dimension
 from headscan.measures.attention import _add, head_rows
 from headscan.measures.pairs import aligned
-from headscan.scanner import scan
-from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
-from headscan.scanner.examine import site_cells
-from headscan.scanner.settings import Scanning
+from headscan.scanner.accumulate import Accumulation, accumulate
+from headscan.scanner.probe_runner import PassOptions, ProbeRunner
+from headscan.scanner.site_cells import site_cells
 from headscan.states import ModelSource
 from headscan.text import Batch
+from headscan.text.source import Reading
 from tests.reference.gaussian import KNOWN, Shape, marchenko_pastur
 
 SHAPE = Shape()
@@ -48,14 +48,12 @@ def measured():
         table.weight.data = SHAPE.scale * torch.randn(SHAPE.rows, SHAPE.d, generator=generator)
     lens = Lens(model, name="noise")
     probes = [probe() for name, probe in PROBES.items() if name not in BESIDE]
-    settings = scan.verb.given((lens, ""), {"context": SHAPE.window, "max_tokens": SHAPE.n}).chosen(
-        Scanning
-    )
+    reading = Reading(max_tokens=SHAPE.n)
     runner = ProbeRunner(
         probes,
-        ModelSource(lens, "", settings, context=SHAPE.window),
+        ModelSource(lens, "", reading, context=SHAPE.window),
         SITES,
-        settings,
+        PassOptions(),
         announce=print,
     )
     accumulated = Accumulation(

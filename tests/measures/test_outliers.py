@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headscan.measures import MEASURES
-from headscan.scanner.examine import site_cells
+from headscan.scanner.site_cells import site_cells
 from headscan.statistics import SiteStatistics
 
 WIDTH = 12

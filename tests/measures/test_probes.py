@@ -5,7 +5,6 @@ document, the page, the frame.
 import html
 import json
 import re
-from itertools import permutations
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from headscan import BadInput, Lens, scan
 from headscan.measures import MEASURES, PROBES
 from headscan.model.tokenizer import ByteTokenizer
-from headscan.scanner.settings import choose, ordered_measures, ordered_probes
+from headscan.scanner.selection import choose, ordered_measures, ordered_probes
 from tests.hub import cached
 from tests.scanner.announced import announced
 
@@ -35,8 +34,8 @@ def lens():
 
 @pytest.fixture(scope="module")
 def everything(lens):
-    with announced() as notes:
-        return scan(lens, TEXT, context=32, measures="expensive", null=True), notes
+    with announced() as said:
+        return scan(lens, TEXT, context=32, measures="expensive", null=True), said
 
 
 def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(everything):
@@ -44,7 +43,7 @@ def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(every
     assert {probe["name"] for probe in result.document["probes"]} == set(PROBES)
     assert set(result.document["measures"]) == set(MEASURES)
     page = result.page()
-    note = None
+    words = None
     for probe in PROBES.values():
         frame = result.frame(probe.words.name)
         assert len(frame), probe.words.name
@@ -53,8 +52,8 @@ def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(every
         assert html.escape(probe.words.literature, quote=True).replace("&#x27;", "&#39;") in page, (
             probe.words.name
         )
-        note = str(result.document[probe.words.name][0])
-        assert "nan" not in note
+        words = str(result.document[probe.words.name][0])
+        assert "nan" not in words
     for name in MEASURES:
         assert name in result.frame().columns
     json.loads(result.json())
@@ -85,10 +84,10 @@ def test_values_lie_in_their_ranges(everything):
 
 
 def test_expensive_ones_say_so_first_with_time_and_memory(everything):
-    _, notes = everything
+    _, said = everything
     assert any(
         re.match(r"logit_lens of tiny is expensive: about \d+ s and \d+ MB", sentence)
-        for sentence in notes
+        for sentence in said
     )
 
 
@@ -99,10 +98,10 @@ def test_the_random_twin_has_rows_too(everything):
 
 def test_any_batch_size_gives_the_same_rows(lens, everything):
     names = "rogue,words,collapse,sphere,dimension"
-    result = scan(lens, TEXT, context=32, measures=names, batch=1)
+    one = scan(lens, TEXT, context=32, measures=names, batch=1)
     seven = scan(lens, TEXT, context=32, measures=names, batch=7)
     for name in names.split(","):
-        for a, b in zip(result.document[name], seven.document[name], strict=True):
+        for a, b in zip(one.document[name], seven.document[name], strict=True):
             assert a.keys() == b.keys()
             for key in a:
                 if isinstance(a[key], float):
@@ -137,9 +136,9 @@ def test_resuming_gives_the_same_rows(lens, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         scan(lens, TEXT, progress=stop, **options)
     resumed = scan(lens, TEXT, resume=True, **options)
-    result = scan(lens, TEXT, **(options | {"out": None}))
+    whole = scan(lens, TEXT, **(options | {"out": None}))
     for name in names.split(","):
-        for a, b in zip(resumed.document[name], result.document[name], strict=True):
+        for a, b in zip(resumed.document[name], whole.document[name], strict=True):
             for key in a:
                 if isinstance(a[key], float):
                     assert a[key] == pytest.approx(b[key], rel=1e-6, abs=1e-9), (name, key)
@@ -175,10 +174,10 @@ def test_an_encoder_without_a_head_says_why(lens):
         num_attention_heads=2,
     )
     bert = Lens(BertModel(config).eval(), ByteTokenizer(), name="bert")
-    with announced() as notes:
+    with announced() as said:
         result = scan(bert, TEXT, context=32, measures="head,collapse")
     assert result.document["head"] == []
-    assert "bert has no head: the model has no output layer." in notes
+    assert "bert has no head: the model has no output layer." in said
     assert (
         "no output layer"
         in next(p for p in result.document["probes"] if p["name"] == "head")["notes"][0]
@@ -188,13 +187,13 @@ def test_an_encoder_without_a_head_says_why(lens):
 
 def test_checkpoints_in_order_are_a_heat_map(lens):
     torch.manual_seed(1)
-    models = []
+    others = []
     for name in ("step1", "step2", "step3"):
         model = GPT2LMHeadModel(
             GPT2Config(vocab_size=300, n_positions=64, n_embd=8, n_layer=1, n_head=2)
         ).eval()
-        models.append(Lens(model, ByteTokenizer(), name=name))
-    result = scan(models, TEXT, context=32, measures="head,loss,words,drift")
+        others.append(Lens(model, ByteTokenizer(), name=name))
+    result = scan(others, TEXT, context=32, measures="head,loss,words,drift")
     page = result.page()
     assert "From checkpoint to checkpoint" in page
     for name in (
@@ -211,19 +210,19 @@ def test_checkpoints_in_order_are_a_heat_map(lens):
     assert list(result.frame("head")["model"]) == ["step1", "step2", "step3"]
     assert (
         "From checkpoint to checkpoint"
-        not in scan(models[:2], TEXT, context=32, measures="head").page()
+        not in scan(others[:2], TEXT, context=32, measures="head").page()
     )
 
 
 def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
-    path = tmp_path / "same.tsv"
-    path.write_text(
+    words = tmp_path / "same.tsv"
+    words.write_text(
         "".join(
             f"{k} cones and a ball\t{k} cones and a bowl\n"
             for k in ("one", "forty", "no", "a few", "xyz")
         )
     )
-    result = scan(lens, TEXT, context=32, measures="alignment", pairs=[f"mine={path}", "synonyms"])
+    result = scan(lens, TEXT, context=32, measures="alignment", pairs=[f"mine={words}", "synonyms"])
     rows = {(row["set"], row["site"]): row for row in result.document["alignment"]}
     assert {name for name, _ in rows} == {"mine", "synonyms"}
     for row in rows.values():
@@ -233,14 +232,14 @@ def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
     assert 0 < mine["relative"] < 0.9
     low, high = mine["relative_interval"]
     assert low < mine["relative"] < high
-    assert result.protocol.settings["pairs"] == [f"mine={path}", "synonyms"]
+    assert result.protocol.settings["pairs"] == [f"mine={words}", "synonyms"]
     assert "alignment.relative" in result.page()
     sphere = next(row for row in result.document["sphere"] if row["site"] == "block.1")
     assert sphere["next_relative"] == pytest.approx(
         sphere["next_alignment"] / sphere["next_unrelated"]
     )
     with pytest.raises(BadInput, match="--measures alignment"):
-        scan(lens, TEXT, context=32, pairs=[path])
+        scan(lens, TEXT, context=32, pairs=[words])
     with pytest.raises(BadInput, match="pairs"):
         scan(lens, TEXT, context=32, measures="alignment", pairs=[tmp_path / "absent.tsv"])
 
@@ -257,19 +256,20 @@ def test_the_null_of_the_next_token_is_that_of_all_mismatched_pairs():
     tally.table = table
     tally.update(SiteBatch("s", states, ids, [0, 1]))
     for suffix, start in (("", 0), ("_rest", 1)):
-        rows = states[:, start:-1].reshape(-1, 3).double()
-        x = torch.nn.functional.normalize(rows, dim=-1)
+        x = torch.nn.functional.normalize(states[:, start:-1].reshape(-1, 3).double(), dim=-1)
         y = table[ids[:, start + 1 :].reshape(-1)].double()
-        mismatched = permutations(range(len(x)), 2)
-        unrelated = [float((x[i] - y[j]).square().sum()) for i, j in mismatched]
+        far = [
+            float((x[i] - y[j]).square().sum())
+            for i in range(len(x))
+            for j in range(len(y))
+            if i != j
+        ]
         sums = tally.total() if not suffix else tally.total().view(suffix)
-        measures = _next_alignment(sums)
-        assert measures["next_alignment"] == pytest.approx(
+        found = _next_alignment(sums)
+        assert found["next_alignment"] == pytest.approx(
             float((x - y).square().sum(-1).mean()), rel=1e-6
         )
-        assert measures["next_unrelated"] == pytest.approx(
-            sum(unrelated) / len(unrelated), rel=1e-6
-        )
+        assert found["next_unrelated"] == pytest.approx(sum(far) / len(far), rel=1e-6)
 
 
 def test_the_loss_is_the_model_s_own_and_only_causal_models_have_one(lens):
@@ -295,14 +295,14 @@ def test_the_loss_is_the_model_s_own_and_only_causal_models_have_one(lens):
         num_hidden_layers=1,
         num_attention_heads=2,
     )
-    with announced() as notes:
+    with announced() as said:
         scan(
             Lens(BertForMaskedLM(config).eval(), ByteTokenizer(), name="bert"),
             TEXT,
             context=32,
             measures="loss",
         )
-    assert notes == ["bert has no loss: its logits see the tokens that follow."]
+    assert said == ["bert has no loss: its logits see the tokens that follow."]
 
 
 def test_revisions_are_models_of_their_own(lens, tmp_path, monkeypatch):

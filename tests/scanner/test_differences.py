@@ -10,7 +10,7 @@ from rich.console import Console
 from headscan import scan
 from headscan.measures import MEASURES
 from headscan.scanner.differences import Estimates, differences
-from headscan.scanner.examine import site_cells
+from headscan.scanner.site_cells import site_cells
 from headscan.statistics import SiteStatistics
 from headscan.statistics.errors import Errors
 from tests.statistics.test_coverage import text

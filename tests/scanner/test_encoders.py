@@ -17,11 +17,10 @@ from headscan.measures.pairs import encode
 from headscan.model.lens import open_model
 from headscan.model.sentence import sentence_head
 from headscan.model.settings import Loading
-from headscan.run import VERBS
-from headscan.scanner.settings import Scanning
 from headscan.states import ModelSource
-from headscan.states.writing import expected_reader
-from headscan.text.source import Reading
+from headscan.states.estimate import expected_reader
+from headscan.states.plan import ReadingPlan
+from headscan.text.source import Reading, Windowing
 from tests.model.tiny import minilm
 
 LINES = [
@@ -162,11 +161,14 @@ def test_estimates_and_checks_follow_the_context_that_is_used(long_text):
     readers = [
         expected_reader(
             str(minilm()),
-            VERBS["scan"]
-            .given((), {"sources": "x", "text": long_text, **options})
-            .chosen(Scanning),
+            ReadingPlan(
+                loading=Loading(),
+                reading=Reading(),
+                windowing=Windowing(context=context),
+                text=long_text,
+            ),
         )
-        for options in ({}, {"context": 128})
+        for context in (None, 128)
     ]
     assert [(reader.context, reader.alone, reader.batch) for reader in readers] == [
         (256, True, 2048),

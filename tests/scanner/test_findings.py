@@ -3,7 +3,8 @@
 import pytest
 
 from headscan.run import Row, TextRecord
-from headscan.scanner.findings import findings, unread
+from headscan.scanner.cautions import unread
+from headscan.scanner.findings import findings
 
 
 def site(name: str, cosine: float | None, **values: object) -> Row:

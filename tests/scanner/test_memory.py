@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headscan.scanner.settings import memory_bound
+from headscan.scanner.memory import memory_bound
 
 # Scans the last block of a random model of two blocks and prints the announced and the taken memory
 # beside the model, in MB.

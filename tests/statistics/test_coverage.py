@@ -8,7 +8,7 @@ import torch
 
 from headscan.measures import MEASURES
 from headscan.measures.measure import Measure, MeasureWords
-from headscan.scanner.examine import site_cells
+from headscan.scanner.site_cells import site_cells
 from headscan.statistics import SiteStatistics, Sums
 from headscan.statistics.cloud import Cloud
 from headscan.statistics.errors import Errors

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 import headscan
 from headscan.measures import MEASURES
 from headscan.scanner.accumulate import Accumulation, accumulate
-from headscan.scanner.examine import site_cells
+from headscan.scanner.site_cells import site_cells
 from headscan.statistics import SiteStatistics, errors, site
 from headscan.statistics.gram import Gram
 from headscan.statistics.tiles import EVERY

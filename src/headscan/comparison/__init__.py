@@ -1,24 +1,22 @@
-"""Are two the same? SimilarityMeasure of representations, site against site, with intervals and
-nulls.
+"""Comparisons of models: the similarity of representations with intervals and nulls, and the damage
+of rounding.
 """
 
-from headscan.comparison.covariance import (
+from headscan.comparison.nulls import NULLS, NullModel, NullTask, NullWords
+from headscan.comparison.result import CompareResult, DamageResult, NullTest, SimilarityCell
+from headscan.comparison.run import compare
+from headscan.comparison.similarity import (
     SIMILARITIES,
     MomentMeasure,
     RelationMeasure,
     SimilarityMeasure,
     SimilarityWords,
 )
-from headscan.comparison.nulls import NULLS, NullModel, NullTask, NullWords
-from headscan.comparison.result import CompareResult, DamageResult, NullTest, SimilarityCell
-from headscan.comparison.run import compare
-from headscan.comparison.settings import ComparisonSettings
 
 __all__ = [
     "NULLS",
     "SIMILARITIES",
     "CompareResult",
-    "ComparisonSettings",
     "DamageResult",
     "MomentMeasure",
     "NullModel",

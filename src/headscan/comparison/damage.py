@@ -1,659 +1,368 @@
-"""`compare --damage`: two models side by side, part by part, with parts exchanged; what each part
-costs, and which to keep.
+"""`compare --damage`: the damage of each part of a second model (rounded, fine-tuned), measured by
+exchanging parts between the two models.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from headscan.comparison.alignment import Integers
+from headscan.comparison.clusters import Statistic
+from headscan.comparison.damage_findings import damage_findings
+from headscan.comparison.exchange import (
+    Divergences,
+    Exchange,
+    ExchangeWindows,
+    Models,
+    Path,
+    sweep,
+)
+from headscan.comparison.keeping import Keeping
 from headscan.comparison.result import DamageResult
-from headscan.comparison.settings import BITS, ComparisonSettings, compared_subjects
-from headscan.measures.measure import MEASURES, WITHOUT_SINKS
+from headscan.comparison.subjects import Against, compared_subjects, is_loaded_bits
 from headscan.model.identity import tokenizer_identity
 from headscan.model.load import Preparation
 from headscan.model.partwise import PartwiseModel
 from headscan.model.rounding import RoundingName
-from headscan.run import BadInput, Finding, Given, Row, Run, plain
-from headscan.scanner.differences import Estimates, differences
-from headscan.scanner.examine import SUFFIXES, site_cells
+from headscan.run import BadInput, Row, Run
 from headscan.scanner.sources import Subject
-from headscan.states import SourcesLike, VectorSource
-from headscan.statistics import NonFinite, SiteStatistics
-from headscan.statistics.errors import Errors
-from headscan.statistics.sinks import sinks
-from headscan.statistics.uncertainty import Cells, Floats, enough_documents, jackknife
+from headscan.states import ModelSource, SourcesLike, VectorSource
+from headscan.states.plan import ReadingPlan
+from headscan.statistics.uncertainty import Cells, Floats
 
-# tokens where --max-tokens does not say; random choices of equal bytes
-READ = 4096
-DRAWS = 8
-# numbers of logits, and tokens of states, at once
-LOGITS = 2**25
-TOKENS = 2048
-# numbers of logits that a processor judges at once: more leave its cache, and take five times as
-# long
-NEAR = 2**20
-OUTLYING = 6.0  # times the median coordinate's root mean square
-SHAPES = ("average_cosine", "effective_rank")
-COUNTED = ("sink_share", "massive_coordinates", "rogue_coordinates")
-NOISE = 0.5  # of `bits`: Gaussian, in the root of the first model's total variance at the site
-COLUMNS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
-UNUSED = {"sites": None, "measures": "*", "nulls": "permutation", "draws": 99}
-Pair = tuple[PartwiseModel, PartwiseModel]
-# of each part of a model, 0 where it is the first model's, 1 where it is the second's
-Path = tuple[int, ...]
+DEFAULT_TOKENS = 4096
+"""Tokens that are read where --max-tokens is not given."""
 
 
-@dataclass
-class Windows:
-    """Windows [W, T] with the document of each token, the models that read them, and their states
-    after the parts done so far, by the beginnings of their paths: what paths share is computed
-    once.
+@dataclass(frozen=True, kw_only=True)
+class DamagePlan:
+    """The options of `compare --damage`.
+
+    Attributes:
+        sample: tokens of the windows on which parts are exchanged.
+        against: the rounding whose damage is measured; None where two models are named.
+        keep: bytes to spend on parts that stay as in the first model.
+        limit: divergence in nats a token that is too much.
+        fail_on: the code of a finding at which the command line ends with status 3.
     """
 
-    ids: Tensor
-    documents: np.typing.NDArray[np.int64]
-    skipped: int  # positions of each window that are left out
-    paths: Sequence[Path] = ()
-    states: dict[Path, Tensor] = field(default_factory=dict)
-
-    def part(self, numbers: Iterable[int], paths: Iterable[Path]) -> Windows:
-        index = sorted(map(int, numbers))
-        return Windows(
-            self.ids[index], self.documents[index], self.skipped, list(dict.fromkeys(paths))
-        )
-
-    def advance(self, models: Pair, done: int) -> None:
-        """All models through one more part."""
-        after: dict[Path, Tensor] = {}
-        for bit, model in enumerate(models):
-            keys = sorted({path[: done + 1] for path in self.paths if path[done] == bit})
-            if not done:
-                after |= {
-                    key: model.lens.run(self.ids, sites="embedding")["embedding"].clone()
-                    for key in keys
-                }
-            elif keys:
-                pieces = torch.cat([self.states[key[:-1]] for key in keys]).split(
-                    max(1, TOKENS // self.ids.shape[1])
-                )
-                made = torch.cat([model.block(done - 1, piece) for piece in pieces])
-                after |= zip(keys, made.split(len(self.ids)), strict=True)
-        self.states = after
-
-    def judged(self, models: Pair) -> dict[Path, Floats]:
-        """`divergences` [tokens, 4] of each path's model from the first, for the positions whose
-        next token is in the window.
-        """
-        found: dict[Path, list[Tensor]] = {path: [] for path in self.paths}
-        step = max(1, LOGITS // (self.ids.shape[1] * models[0].lens.width("head")))
-        few = max(
-            1, (NEAR if self.ids.device.type == "cpu" else LOGITS) // models[0].lens.width("head")
-        )
-        for part in (slice(start, start + step) for start in range(0, len(self.ids), step)):
-
-            def logs(path: Path, part: slice = part) -> Iterator[Tensor]:
-                rows = (
-                    models[path[-1]]
-                    .logits(self.states[path[:-1]][part, self.skipped : -1])
-                    .flatten(0, 1)
-                )
-                return (
-                    (some if some.dtype == torch.float64 else some.float()).log_softmax(1)
-                    for some in rows.split(few)
-                )
-
-            targets = self.ids[part, self.skipped + 1 :].flatten().split(few)
-            base = list(logs((0,) * len(self.paths[0])))
-            for path in self.paths:
-                others = logs(path) if any(path) else base
-                found[path] += [
-                    divergences(*rows).cpu() for rows in zip(base, others, targets, strict=True)
-                ]
-        return {path: torch.cat(values).numpy() for path, values in found.items()}
-
-    def clusters(self, positions: int) -> tuple[np.typing.NDArray[np.int64], Floats, bool]:
-        """The cluster of each token of so many positions a window, the clusters' sizes, and whether
-        they are a running text: documents, or windows where documents are few.
-        """
-        documents = self.documents[:, self.skipped :][:, :positions]
-        own = np.unique(documents.ravel(), return_inverse=True)[1]
-        if running := not enough_documents(np.bincount(own).astype(np.float64)):
-            own = np.repeat(np.arange(len(documents)), documents.shape[1])
-        return own, np.bincount(own).astype(np.float64), running
-
-    def cells(
-        self, values: Floats, functions: Mapping[str, Callable[[Floats], float | None]]
-    ) -> Cells:
-        """Functions of the sums of values [n, k] of all tokens, with 95 % intervals: clusters are
-        left out one at a time.
-        """
-        own, sizes, running = self.clusters(len(values) // len(self.ids))
-        cells = Cells()
-        table = torch.zeros(len(sizes), values.shape[1], dtype=torch.float64)
-        sums = table.index_add_(0, torch.from_numpy(own), torch.from_numpy(values)).numpy()
-        whole = sums.sum(0)
-        for name, function in functions.items():
-            rest = [function(whole - one) if len(sizes) > 2 else None for one in sums]
-            least = (
-                0.0
-                if "error" in name or name in ("kl", "kl_reverse", "restored_kl", "top1_agreement")
-                else None
-            )
-            ends = jackknife(
-                function(whole),
-                rest,
-                sizes,
-                running=running,
-                bounds=(least, 1.0 if "top1" in name else None),
-            )
-            cells |= {name: function(whole), f"{name}_interval": ends}
-        return cells
-
-    def means(self, values: Floats, names: Sequence[str] = COLUMNS) -> Cells:
-        counted = np.concatenate([values, np.ones((len(values), 1))], axis=1)
-        return self.cells(
-            counted, {name: lambda s, k=k: float(s[k] / s[-1]) for k, name in enumerate(names)}
-        )  # type: ignore[misc]
-
-    def errors(self, first: Path, other: Path) -> Cells:
-        """How far states are from the first model's, relative to their size (roots of sums of
-        squares): all, their mean vector, and coordinates whose root mean square is above six times
-        the median coordinate's (None where there is none).
-        """
-        rows, ends = (
-            self.states[path][:, self.skipped :].flatten(0, 1).double().cpu()
-            for path in (first, other)
-        )
-        size = rows.square().mean(0).sqrt()
-        width = rows.shape[1]
-        moved = ends - rows
-        far = size > OUTLYING * size.median()
-        parts = [one.square().sum(1, keepdim=True) for x in (moved, rows) for one in (x, x[:, far])]
-
-        root: Any = lambda a, b: float((a.sum() / b.sum()) ** 0.5) if b.sum() > 0 else None  # noqa: E731
-        return self.cells(
-            torch.cat([*parts, moved, rows], dim=1).numpy(),
-            {
-                "relative_error": lambda s: root(s[0], s[2]),
-                "outlier_error": lambda s: root(s[1], s[3]),
-                "mean_direction_error": lambda s: root(s[4 : 4 + width] ** 2, s[4 + width :] ** 2),
-            },
-        )
-
-    def shape(self, site: str, first: Path, other: Path) -> Cells:
-        """The shape of a site of both models, NAME_first and NAME_second as a scan of each says
-        them without sinks, and NAME_change, the second less the first, by pairs.
-        """
-        row = Cells(site=site)
-        found = list[Estimates]()
-        measures = [MEASURES[name] for name in SHAPES]
-        both = {"first": self.states[first].cpu(), "second": self.states[other].cpu()}
-        for model, states in both.items():
-            statistics = SiteStatistics(states.shape[2], skip_first=self.skipped, intervals=True)
-            try:
-                statistics.update(
-                    states, list(range(len(states))), torch.from_numpy(self.documents), self.ids
-                )
-            except NonFinite as error:
-                place = f"{site} (window {error.window}, position {error.position})"
-                raise BadInput(
-                    f"The {model} model gives NaN or infinite values at {place}: it cannot be "
-                    "compared."
-                ) from None
-            errors = Errors.of(statistics, measures)
-            cells, _ = site_cells(site, statistics, measures, errors=errors)
-            found.append(Estimates(model, site, cells, errors))
-            row |= {f"{name}_{model}": cells[name] for name in COUNTED}
-            for name in SHAPES:
-                row |= {
-                    f"{name}_{model}{end}": cells[f"{name}{WITHOUT_SINKS}{end}"]
-                    for end in ("", "_interval")
-                }
-        for one in differences(found, list(SUFFIXES.values())):
-            if (name := one.measure.removesuffix(WITHOUT_SINKS)) != one.measure:
-                row |= {f"{name}_change": one.difference, f"{name}_change_interval": one.interval}
-        flags = torch.stack(
-            [sinks(states[:, self.skipped :]).flatten() for states in both.values()], dim=1
-        )
-        moved = self.means(
-            (flags[:, 1:].double() - flags[:, :1].double()).numpy(), ("sink_share_change",)
-        )
-        return (
-            row
-            | moved
-            | (
-                {}
-                if bool((flags[:, 0] != flags[:, 1]).any())
-                else {"sink_share_change_interval": None}
-            )
-        )
-
-    def bits(self, first: Path, other: Path) -> Cells:
-        """Bits that a state with Gaussian noise tells, at least and at most, of which of 1,024
-        tokens it is of, all equally likely: U(2σ) and U(σ), U(s) the mean of −log2 of the mean over
-        tokens j of exp(−‖xᵢ − xⱼ‖²/2s²) (Kolchinsky and Tracey 2017). σ is `NOISE` times the root
-        of the first model's total variance; sinks are left out.
-        """
-        some = max(1, TOKENS // 2 // self.ids.shape[1])  # windows
-        both = [self.states[path][:some, self.skipped :].cpu() for path in (first, other)]
-        kept = ~(sinks(both[0]) | sinks(both[1])).flatten()
-        own, _, running = self.clusters(both[0].shape[1])
-        own = np.unique(own[: len(kept)][kept.numpy()], return_inverse=True)[1]
-        sizes = np.bincount(own).astype(np.float64)
-        row = Cells()
-        values = dict[str, Floats]()
-        groups = range(len(sizes) if len(sizes) > 2 else 0)
-        rows = [states.flatten(0, 1)[kept].double() for states in both]
-        square = float(rows[0].var(0, unbiased=False).sum()) * NOISE**2 or 1.0
-        for model, x in zip(("first", "second"), rows, strict=True):
-            near = torch.exp(torch.cdist(x, x).square() / (-2 * square))
-            for bound, kernel in (("upper", near), ("lower", near.sqrt().sqrt())):
-                table = torch.zeros(len(sizes), len(x), dtype=torch.float64)
-                sums = table.index_add_(0, torch.from_numpy(own), kernel).numpy()
-                left = [
-                    -np.log2((sums.sum(0) - sums[k])[own != k] / (len(own) - sizes[k])).mean()
-                    for k in groups
-                ]
-                values[f"bits_{bound}_{model}"] = np.array(
-                    [-np.log2(sums.sum(0) / len(own)).mean(), *left]
-                )
-        for bound in ("lower", "upper"):
-            values[f"bits_{bound}_change"] = (
-                values[f"bits_{bound}_second"] - values[f"bits_{bound}_first"]
-            )
-        for name, (value, *left) in values.items():
-            least = None if "change" in name else 0.0
-            ends = (
-                jackknife(value, left, sizes, running=running, bounds=(least, None))
-                if left
-                else None
-            )
-            row |= {name: float(value), f"{name}_interval": ends}
-        return row
+    sample: int
+    against: Against | None = None
+    keep: float | None = None
+    limit: float | None = None
+    fail_on: str | None = None
 
 
-def divergences(first: Tensor, other: Tensor, targets: Tensor) -> Tensor:
-    """KL both ways, rise of the loss, and whether the likeliest token is the same, float64 [n, 4],
-    of log probabilities [n, V]. With δ their difference KL = Σ p (δ + e^−δ − 1), as both sum to 1:
-    no term is negative, small sums keep their digits.
+def measure_damage(
+    sources: SourcesLike, plan: ReadingPlan, options: DamagePlan, run: Run
+) -> DamageResult:
+    """Return the damage of the second model: one pass through all parts of both models.
+
+    With `keep`, a second pass measures which parts are best kept as in the first model.
     """
-    gap = first - other
-    forward = (first.exp() * (torch.expm1(-gap) + gap)).sum(1, dtype=torch.float64).clamp(min=0)
-    back = (other.exp() * (torch.expm1(gap) - gap)).sum(1, dtype=torch.float64).clamp(min=0)
-    loss = gap.gather(1, targets[:, None])[:, 0]
-    agree = first.argmax(1) == other.argmax(1)
-    return torch.stack([forward, back, loss.double(), agree.double()], dim=1)
+    models, names = _opened_models(sources, plan, options.against, run)
+    first, second = models
+    max_tokens = plan.reading.max_tokens or DEFAULT_TOKENS
+    limited = replace(plan, reading=plan.reading.but(max_tokens=max_tokens))
+    subject = Subject(names[0], first.lens, limited, Run.quiet(), renamed=False)
+    source = subject.reading(first.lens, plan.text)
+    text = _DamageText.read(source, plan, options)
 
-
-def sweep(
-    models: Pair,
-    groups: Sequence[Windows],
-    run: Run,
-    stage: str,
-    each: Callable[[int], dict[str, Cells]],
-) -> tuple[list[dict[Path, Floats]], dict[str, Cells]]:
-    """The divergences of every group, and what `each` said after each part. States are stored now
-    and then for a resume.
-    """
-    stored = run.parts.read(stage) if run.resume else None
-    note: Any = stored.note if stored else (0, {}, {}, [])
-    done, notes, models[1].bytes, models[1].formats = (
-        note[0],
-        note[1],
-        models[1].bytes | note[2],
-        {*note[3]},
+    exchange = Exchange(models)
+    whole = text.windows([exchange.first, exchange.second])
+    sample = whole.part(text.sampled, exchange.paths())
+    states = _StateDamage(exchange, whole, sample)
+    (everywhere, exchanged), cells = sweep(
+        models, [whole, sample], run, "damage", states.after_part
     )
-    for key, states in stored.tensors.items() if stored else ():
-        groups[int(key[0])].states[tuple(map(int, key[1:]))] = states.to(models[0].lens.device)
-    for number, part in list(enumerate(models[0].parts[:-1]))[done:]:
-        run.progress(f"{stage} · {part}", number, len(models[0].parts), "parts")
-        with models[1].ready(part):
-            for group in groups:
-                group.advance(models, number)
-        notes |= each(number)
-        if run.parts.due():
-            kept = {
-                f"{g}{''.join(map(str, key))}": x
-                for g, one in enumerate(groups)
-                for key, x in one.states.items()
-            }
-            run.parts.write(
-                stage, kept, note=plain([number + 1, notes, models[1].bytes, models[1].formats])
-            )
-    run.progress(f"{stage} · head", len(models[0].parts) - 1, len(models[0].parts), "parts")
-    return [group.judged(models) for group in groups], notes
-
-
-def check_options(asked: Given) -> None:
-    """Raise BadInput, by name, for options that only the other way of comparing uses, and those
-    that need another.
-    """
-    names = [
-        name for name, default in UNUSED.items() if asked["damage"] and asked.stated(name, default)
-    ]
-    names += [
-        name
-        for name in ("keep", "limit", "fail_on")
-        if asked[name] is not None and not asked["damage"]
-    ]
-    names += (
-        [f"against {asked['against']}"]
-        if asked["against"] not in (None, *BITS) and not asked["damage"]
-        else []
-    )
-    if names or (asked["fail_on"] and asked["limit"] is None):
-        what = f"with{'' if asked['damage'] else 'out'} --damage" if names else "without --limit"
-        raise BadInput(f"--{(names or ['fail-on'])[0].replace('l_o', 'l-o')} is not used {what}.")
-
-
-def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
-    """See `compare`: one pass through both models' parts, and one more where `keep` asks which
-    parts to keep.
-    """
-    settings = asked.chosen(ComparisonSettings)
-    keep = asked["keep"]
-    limit = asked["limit"]
-    (first, second), names = models, _ = _models(given, settings, run)
-    limited = settings.but(max_tokens=settings.max_tokens or READ)
-    source = Subject(names[0], first.lens, limited, Run.quiet(), renamed=False).reading(
-        first.lens, settings.text
-    )
-    batches = [batch for batch in source.batches() if batch.ids.shape[1] == source.context]
-    count = min(
-        max(1, settings.sample // source.context),
-        sum(len(one.ids) for one in batches) // (2 if keep else 1),
-    )
-    if not count or settings.skip_first > source.context - 2:
-        raise BadInput(
-            f"The text has too few windows of {source.context} tokens, or --skip-first leaves "
-            "nothing of them."
-        )
-    ids, documents = (
-        np.concatenate([getattr(one, name) for one in batches]) for name in ("ids", "documents")
-    )
-    parts = {k: part for k, part in enumerate(first.parts) if second.differs(first, part)}
-
-    def path(*ones: int) -> Path:
-        return tuple(int(k in ones) for k in range(len(first.parts)))
-
-    none = path()
-    all_of = path(*parts)
-    paths = {("isolated", k): path(k) for k in parts} | {
-        ("restored", k): path(*parts.keys() - {k}) for k in parts
+    damage = Damage(exchange, sample, exchanged)
+    rows = damage.rows(cells)
+    everywhere_second = everywhere[exchange.second]
+    totals = {
+        "whole": Row(whole.means(everywhere_second.columns())),
+        "sample": Row(sample.means(damage.total.columns())),
     }
-    paths |= {("accumulated", k): path(*(j for j in parts if j <= k)) for k in parts}
-    whole = Windows(
-        torch.from_numpy(ids).to(first.lens.device),
-        documents,
-        settings.skip_first,
-        [none, *[all_of] * bool(parts)],
-    )
-    order = np.random.default_rng(settings.seed).permutation(len(ids))
-    sample = whole.part(order[:count], [none, all_of, *paths.values()])
+    choices: list[Row] = []
+    if options.keep and exchange.changed:
+        held_out = whole.part(text.held_out(sample.documents), [exchange.first])
+        gains = {number: damage.gain(number) for number in exchange.changed}
+        total = damage.total.table.mean(0)
+        choices = Keeping(exchange, gains, total, options.keep, run).rows(held_out)
 
-    def each(k: int) -> dict[str, Cells]:
-        told = (("isolated", sample, path(k)), ("accumulated", whole, all_of)) if k in parts else ()
-        cells = {
-            f"{mode} {k}": group.errors(none[: k + 1], other[: k + 1])
-            for mode, group, other in told
-        }
-        if any(all_of[: k + 1]):
-            paths = none[: k + 1], all_of[: k + 1]
-            cells[f"shape {k}"] = whole.shape(first.parts[k], *paths) | whole.bits(*paths)
-        return cells
-
-    (everywhere, found), errors = sweep(models, [whole, sample], run, "damage", each)
-    values = {key: found[one] for key, one in paths.items()}
-    missing = found[all_of]
-    rows = list[Row]()
-    before = 0 * missing
-    for k, part in parts.items():
-        back = values["restored", k]
-        after = values["accumulated", k]
-        gained = np.stack([back[:, 0], back[:, 2], missing[:, 0] - back[:, 0]], axis=1)
-        gains = sample.means(gained, ("restored_kl", "restored_loss_change", "gain"))
-        alone = values["isolated", k]
-        for mode, own, added, more in (
-            ("isolated", alone, alone, gains),
-            ("accumulated", after, after - before, Cells()),
-        ):
-            both = np.stack([added[:, 0], missing[:, 0]], axis=1)
-            ratio = lambda s: float(s[0] / s[1]) if s[1] > 0 else None
-            share = sample.cells(both, {"share": ratio})
-            about: Cells = {
-                "block": part,
-                "mode": mode,
-                "bytes_first": first.bytes[part],
-                "bytes_second": second.bytes[part],
-            }
-            rows.append(
-                Row(about | sample.means(own) | share | more | errors.get(f"{mode} {k}", {}))
-            )
-        before = after
-    totals = {"whole": Row(whole.means(everywhere[all_of])), "sample": Row(sample.means(missing))}
-    gains_of = {k: (missing - values["restored", k]).mean(0) for k in parts}
-    choices = list[Row]()
-    if keep and parts:
-        seen = set(sample.documents.ravel().tolist())
-        fresh = [k for k in order[count:] if seen.isdisjoint(documents[k].tolist())]
-        held = whole.part((fresh if len(fresh) >= count else order[count:])[:count], [none])
-        choices = _choices(models, parts, gains_of, missing.mean(0), held, path, keep, run)
-    findings = _findings(rows, totals["whole"], choices, limit, names[1])
+    findings = damage_findings(rows, totals["whole"], choices, options.limit, names[1])
     records = [first.lens.provenance(), replace(second.record, name=names[1])]
     notes = [
-        f"Parts were exchanged on {count} of {len(ids)} windows, drawn with the seed. Intervals: "
-        "by documents, or windows."
+        f"Parts were exchanged on {len(text.sampled)} of {len(text.ids)} windows, drawn with the "
+        "seed. Intervals: by documents, or windows."
     ]
-    notes += [f"Matrices of blocks became {', '.join(second.formats)}; the rest stays."] * bool(
-        second.formats
+    if second.formats:
+        notes.append(f"Matrices of blocks became {', '.join(second.formats)}; the rest stays.")
+    protocol = run.protocol(
+        text=source.text(), device=records[0].device, dtype=records[0].dtype, notes=notes
     )
     return DamageResult(
-        protocol=run.protocol(
-            text=source.text(), device=records[0].device, dtype=records[0].dtype, notes=notes
-        ),
+        protocol=protocol,
         models=records,
         damage=rows,
         totals=totals,
-        shape=[Row(one) for key, one in errors.items() if "shape" in key],
+        shape=[Row(row) for key, row in cells.items() if key.startswith("shape")],
         choices=choices,
         findings=findings,
-        tokens=len(everywhere[all_of]),
-        sampled=len(missing),
-        sums={
-            "isolated": float(sum(values["isolated", k][:, 0].mean() for k in parts)),
-            "total": float(missing[:, 0].mean()),
-            "restored": float(sum(gain[0] for gain in gains_of.values())),
-        },
-        failed=[one.code for one in findings if one.code == asked["fail_on"]],
+        tokens=len(everywhere_second.table),
+        sampled=len(damage.total.table),
+        sums=damage.sums(),
+        failed=[finding.code for finding in findings if finding.code == options.fail_on],
     )
 
 
-def _models(given: SourcesLike, settings: ComparisonSettings, run: Run) -> tuple[Pair, list[str]]:
-    """Both models, checked, and their names. The second is read first, and its blocks are put aside
-    before the first is.
+@dataclass(frozen=True)
+class _DamageText:
+    """The complete windows of the text, and the order in which they are drawn for the sample.
+
+    Attributes:
+        ids, documents: [W, T], of the tokens.
+        skipped: positions left out at the beginning of each window.
+        order: the numbers of the windows in the order of the draw.
+        count: windows of the sample.
     """
-    subjects = compared_subjects(given, settings, run)
-    rounds = settings.against not in (None, *BITS)
-    live = settings.against in BITS and not isinstance(subjects[0].ready, Preparation)
-    if (
-        live
-        or len(subjects) != 2 - rounds
-        or any(isinstance(one.ready, VectorSource) for one in subjects)
-    ):
+
+    ids: Integers
+    documents: Integers
+    skipped: int
+    order: Integers
+    count: int
+    device: torch.device
+
+    @classmethod
+    def read(cls, source: ModelSource, plan: ReadingPlan, options: DamagePlan) -> "_DamageText":
+        """Read the text; raise BadInput where it has too few windows."""
+        length = source.context
+        skipped = plan.windowing.skip_first
+        batches = [batch for batch in source.batches() if batch.ids.shape[1] == length]
+        windows = sum(len(batch.ids) for batch in batches)
+        # With --keep, choices of parts are measured on windows that they were not made by.
+        available = windows // 2 if options.keep else windows
+        count = min(max(1, options.sample // length), available)
+        if not count or skipped > length - 2:
+            raise BadInput(
+                f"The text has too few windows of {length} tokens, or --skip-first leaves nothing "
+                "of them."
+            )
+        return cls(
+            ids=np.concatenate([batch.ids for batch in batches]),
+            documents=np.concatenate([batch.documents for batch in batches]),
+            skipped=skipped,
+            order=np.random.default_rng(plan.seed).permutation(windows),
+            count=count,
+            device=source.lens.device,
+        )
+
+    @property
+    def sampled(self) -> Integers:
+        """Return the windows on which parts are exchanged."""
+        return self.order[: self.count]
+
+    def windows(self, paths: list[Path]) -> ExchangeWindows:
+        """Return all windows, to be read on these paths."""
+        ids = torch.from_numpy(self.ids).to(self.device)
+        return ExchangeWindows(ids, self.documents, self.skipped, list(dict.fromkeys(paths)))
+
+    def held_out(self, documents: Integers) -> Integers:
+        """Return as many windows as the sample has, none of them in it.
+
+        They have none of the sample's `documents` where enough such windows are left.
+        """
+        others = self.order[self.count :]
+        sampled_documents = set(documents.ravel().tolist())
+        fresh = []
+        for window in others:
+            if sampled_documents.isdisjoint(self.documents[window].tolist()):
+                fresh.append(window)
+        enough = len(fresh) >= self.count
+        return np.array(fresh if enough else others)[: self.count]
+
+
+@dataclass
+class _StateDamage:
+    """The errors and shapes of the states after each part, while they are in memory."""
+
+    exchange: Exchange
+    whole: ExchangeWindows
+    sample: ExchangeWindows
+
+    def after_part(self, number: int) -> dict[str, Cells]:
+        """Return the cells of a part by "MODE NUMBER", and its site's shape by "shape NUMBER"."""
+        exchange = self.exchange
+        done = number + 1
+        first = exchange.first[:done]
+        second = exchange.second[:done]
+        cells: dict[str, Cells] = {}
+        if number in exchange.changed:
+            isolated = exchange.isolated(number)[:done]
+            cells[f"isolated {number}"] = self.sample.pair(first, isolated).errors()
+            cells[f"accumulated {number}"] = self.whole.pair(first, second).errors()
+        if any(second):
+            site = exchange.models[0].parts[number]
+            pair = self.whole.pair(first, second)
+            cells[f"shape {number}"] = pair.shape(site) | pair.bits()
+        return cells
+
+
+class Damage:
+    """The damage of each changed part, on windows where parts were exchanged.
+
+    Attributes:
+        total: the divergences of the second model.
+    """
+
+    def __init__(
+        self, exchange: Exchange, sample: ExchangeWindows, divergences: dict[Path, Divergences]
+    ) -> None:
+        self.exchange = exchange
+        self.sample = sample
+        self.divergences = divergences
+        self.total = divergences[exchange.second]
+
+    def isolated(self, number: int) -> Divergences:
+        """Return the divergences of the first model with one part of the second."""
+        return self.divergences[self.exchange.isolated(number)]
+
+    def accumulated(self, number: int) -> Divergences:
+        """Return the divergences of the first model with the second's parts up to this one."""
+        return self.divergences[self.exchange.accumulated(number)]
+
+    def restored(self, number: int) -> Divergences:
+        """Return the divergences of the second model with one part of the first."""
+        return self.divergences[self.exchange.restored(number)]
+
+    def gain(self, number: int) -> Floats:
+        """Return the mean divergences [4] that disappear when a part is the first model's."""
+        return (self.total.table - self.restored(number).table).mean(0)
+
+    def rows(self, state_cells: dict[str, Cells]) -> list[Row]:
+        """Return two rows for each part: exchanged alone, and with all parts before it.
+
+        `state_cells`: the errors of states by "MODE NUMBER".
+        """
+        rows = []
+        before = np.zeros_like(self.total.table)
+        for number in self.exchange.changed:
+            isolated = self.isolated(number)
+            accumulated = self.accumulated(number)
+            rows.append(
+                Row(
+                    self._leading(number, "isolated")
+                    | self.sample.means(isolated.columns())
+                    | self._share(isolated.kl)
+                    | self._restored_cells(number)
+                    | state_cells.get(f"isolated {number}", {})
+                )
+            )
+            rows.append(
+                Row(
+                    self._leading(number, "accumulated")
+                    | self.sample.means(accumulated.columns())
+                    | self._share((accumulated.table - before)[:, 0])
+                    | state_cells.get(f"accumulated {number}", {})
+                )
+            )
+            before = accumulated.table
+        return rows
+
+    def _leading(self, number: int, mode: str) -> Cells:
+        """Return the part of a row, its mode, and its size in both models."""
+        first, second = self.exchange.models
+        part = self.exchange.changed[number]
+        return {
+            "block": part,
+            "mode": mode,
+            "bytes_first": first.bytes[part],
+            "bytes_second": second.bytes[part],
+        }
+
+    def _share(self, added: Floats) -> Cells:
+        """Return the share of the total divergence that a part adds (nats a token)."""
+        sums = np.stack([added, self.total.kl], axis=1)
+        tokens = len(sums) // len(self.sample.ids)
+        return self.sample.clusters(tokens).cells(sums, {"share": Statistic(_ratio)})
+
+    def _restored_cells(self, number: int) -> Cells:
+        """Return the divergences that remain when a part is the first model's, and the gain."""
+        restored = self.restored(number)
+        return self.sample.means(
+            {
+                "restored_kl": restored.kl,
+                "restored_loss_change": restored.loss_change,
+                "gain": self.total.kl - restored.kl,
+            }
+        )
+
+    def sums(self) -> dict[str, float]:
+        """Return the sums of the parts' divergences by mode, and the total (nats a token)."""
+        numbers = self.exchange.changed
+        return {
+            "isolated": float(sum(self.isolated(number).kl.mean() for number in numbers)),
+            "total": float(self.total.kl.mean()),
+            "restored": float(sum(self.gain(number)[0] for number in numbers)),
+        }
+
+
+def _ratio(sums: Floats) -> float | None:
+    return float(sums[0] / sums[1]) if sums[1] > 0 else None
+
+
+def _opened_models(
+    sources: SourcesLike, plan: ReadingPlan, against: Against | None, run: Run
+) -> tuple[Models, list[str]]:
+    """Return both models, checked, and their names.
+
+    The second is read first, and its blocks are put aside before the first is read.
+    """
+    subjects = compared_subjects(sources, plan, run, against)
+    rounding = None
+    if against is not None and not is_loaded_bits(against):
+        rounding = cast(RoundingName, against)
+    _check_subjects(subjects, against, models=1 if rounding else 2)
+    names = [subject.name for subject in subjects]
+    if rounding:
+        names.append(f"{names[0]} ({rounding})")
+    spill = rounding is None and isinstance(subjects[-1].ready, Preparation)
+    second = PartwiseModel(subjects[-1].load(), rounding=rounding, spill=spill)
+    first = PartwiseModel(subjects[0].load())
+    _check_exchangeable(first, second)
+    return (first, second), names
+
+
+def _check_subjects(subjects: list[Subject], against: Against | None, *, models: int) -> None:
+    """Raise BadInput unless there are so many models, and no stored states.
+
+    A live model cannot be loaded once more in 8 or 4 bits.
+    """
+    live = is_loaded_bits(against) and not isinstance(subjects[0].ready, Preparation)
+    stored = any(isinstance(subject.ready, VectorSource) for subject in subjects)
+    if live or stored or len(subjects) != models:
         raise BadInput(
             "Name two models for --damage, or one (by name) and --against; stored states have no "
             "blocks."
         )
-    names = [one.name for one in subjects] + [f"{subjects[0].name} ({settings.against})"] * rounds
-    spill = isinstance(subjects[-1].ready, Preparation)
-    rounding = cast(RoundingName, settings.against) if rounds else None
-    second = PartwiseModel(subjects[-1].load(), rounding=rounding, spill=spill and not rounds)
-    first = PartwiseModel(subjects[0].load())
-    shapes = [
-        (len(one.blocks), one.lens.width("embedding"), one.lens.width("head"))
-        for one in (first, second)
-    ]
-    if (
-        shapes[0] != shapes[1]
-        or len({tokenizer_identity(one.lens.tokenizer) for one in (first, second)}) > 1
-    ):
+
+
+def _check_exchangeable(first: PartwiseModel, second: PartwiseModel) -> None:
+    """Raise BadInput where parts of two models do not fit together."""
+    first_shape = _shape(first)
+    second_shape = _shape(second)
+    same_tokenizer = tokenizer_identity(first.lens.tokenizer) == tokenizer_identity(
+        second.lens.tokenizer
+    )
+    if first_shape != second_shape or not same_tokenizer:
         raise BadInput(
-            f"Tokenizers, or blocks, width and vocabulary ({shapes[0]}, {shapes[1]}) differ: "
+            f"Tokenizers, or blocks, width and vocabulary ({first_shape}, {second_shape}) differ: "
             "nothing to exchange."
         )
-    return (first, second), names
 
 
-def _choices(
-    models: Pair,
-    parts: Mapping[int, str],
-    gains: Mapping[int, Floats],
-    missing: Floats,
-    held: Windows,
-    path: Callable[..., Path],
-    keep: float,
-    run: Run,
-) -> list[Row]:
-    """Parts to keep as in the first model, greedily by the divergence that each gives back for its
-    bytes; measured beside uniform and random choices of as many bytes, on windows that the choice
-    was not made by.
-    """
-    own, other = (one.bytes for one in models)
-    costs = {
-        k: own[part] - other[part] if own[part] > other[part] else own[part]
-        for k, part in parts.items()
-    }
-    every = list(parts)
-    rng = np.random.default_rng([run.seed, 1])
-
-    def filled(order: Iterable[int], budget: float) -> list[int]:
-        fits = lambda kept, k: (
-            [*kept, k] if costs[k] + sum(costs[j] for j in kept) <= budget else kept
-        )  # noqa: E731
-        return reduce(fits, order, list[int]())
-
-    best = filled(
-        sorted((k for k in parts if gains[k][0] > 0), key=lambda k: -gains[k][0] / costs[k]), keep
-    )
-    if not best:
-        raise BadInput(
-            f"--keep {keep:g} bytes hold no part that helps: the smallest takes "
-            f"{min(costs.values()):,}."
-        )
-    spent = sum(costs[k] for k in best)
-    even = [every[int((j + 0.5) * len(every) / len(best))] for j in range(len(best))]
-    named = {"none": [], "greedy": best, "uniform": filled(dict.fromkeys([*even, *every]), spent)}
-    named |= {f"random {j}": filled(rng.permutation(every).tolist(), spent) for j in range(DRAWS)}
-    held.paths = list(
-        dict.fromkeys([path(), *(path(*parts.keys() - set(kept)) for kept in named.values())])
-    )
-    [found], _ = sweep(models, [held], run, "choices", lambda k: {})
-    measured = {name: found[path(*parts.keys() - set(kept))] for name, kept in named.items()}
-    measured["random"] = np.mean([measured.pop(f"random {j}") for j in range(DRAWS)], axis=0)
-    named["random"], rows = named["random 0"], list[Row]()
-    for name, values in measured.items():
-        more = held.means((values - measured["greedy"])[:, [0, 2]], ("more_kl", "more_loss"))
-        left = missing - sum(gains[k] for k in named[name])
-        more |= (
-            {}
-            if name == "random"
-            else {"predicted_kl": float(left[0]), "predicted_loss_change": float(left[2])}
-        )
-        kept = {
-            "kept": [parts[k] for k in sorted(named[name])],
-            "bytes": sum(costs[k] for k in named[name]),
-        }
-        rows.append(Row({"choice": name} | kept | held.means(values) | more))
-    return rows
-
-
-def ends(row: Row) -> str:
-    """The divergence with its interval, where there is one."""
-    known = row.interval("kl")
-    return f"{row['kl']:.3g} [{known[0]:.3g}, {known[1]:.3g}]" if known else f"{row['kl']:.3g}"
-
-
-def few(row: Row) -> str:
-    """Why there is no interval."""
-    return (
-        ""
-        if row.interval("kl")
-        else " There is no interval: it takes three documents or windows (--sample, --max-tokens)."
-    )
-
-
-def _findings(
-    rows: list[Row], total: Row, choices: list[Row], limit: float | None, name: str
-) -> list[Finding]:
-    if not rows:
-        return [
-            Finding(
-                code="SAME",
-                level="good",
-                sentence=f"All weights of {name} are the first model's.",
-                model=name,
-            )
-        ]
-    found = list[Finding]()
-    if limit is not None and (total.interval("kl") or (np.inf, np.inf))[1] > limit:
-        text = (
-            f"{name} diverges by {ends(total)} nats a token: it is not shown to be below "
-            f"{limit:g}.{few(total)}"
-        )
-        found.append(
-            Finding(
-                code="OVER-LIMIT",
-                level="alert",
-                sentence=text,
-                model=name,
-                value=total.number("kl"),
-            )
-        )
-    alone = sorted(
-        (row for row in rows if row["mode"] == "isolated"), key=lambda row: -(row.number("kl") or 0)
-    )
-    text = ", then ".join(f"{row['block']} ({ends(row)} nats a token)" for row in alone[:2])
-    text, site = (
-        f"Exchanged alone in the first model, these parts cost most: {text}.{few(alone[0])}",
-        alone[0].text("block"),
-    )
-    worst = alone[0].number("kl")
-    found.append(
-        Finding(
-            code="WORST-PART", level="notice", sentence=text, model=name, site=site, value=worst
-        )
-    )
-    if choices:
-        own = {row.text("choice"): row for row in choices}
-        beaten = [
-            one
-            for one in ("uniform", "random")
-            if (own[one].interval("more_kl") or (0.0, 0.0))[0] > 0
-        ]
-        kept = ", ".join(cast(list[str], own["greedy"]["kept"]))
-        left = own["greedy"].number("predicted_kl") or 0.0
-        text = (
-            f"With {kept} as in the first model {ends(own['greedy'])} nats a token are left "
-            f"({left:.3g} predicted)."
-        )
-        text += few(own["greedy"]) + (
-            f" That beats {' and '.join(beaten)} choices of as many bytes." if beaten else ""
-        )
-        rest = " and ".join(one for one in ("uniform", "random") if one not in beaten)
-        text += f" The {rest} choices of as many bytes are not shown to be worse." if rest else ""
-        found.append(
-            Finding(
-                code="KEEPING",
-                level="good" if len(beaten) == 2 else "notice",
-                sentence=text,
-                model=name,
-            )
-        )
-    return found
+def _shape(model: PartwiseModel) -> tuple[int, int, int]:
+    """Return the blocks, width and vocabulary of a model."""
+    return len(model.blocks), model.lens.width("embedding"), model.lens.width("head")

@@ -5,9 +5,9 @@ SVCCA.
 import torch
 from torch import Tensor
 
-from headscan.comparison.covariance import (
+from headscan.comparison.covariance import CrossCovariance
+from headscan.comparison.similarity import (
     SIMILARITIES,
-    CrossCovariance,
     MomentMeasure,
     RelationMeasure,
     SimilarityWords,
@@ -64,14 +64,16 @@ class Linear(MomentMeasure):
     )
 
     def value(self, pair: CrossCovariance) -> Tensor:
-        """At most 1; NaN where there are no more tokens than directions. The variance of the second
-        site is what its own whitened directions account for: the trace, computed alike.
+        """Return at most 1; NaN where there are no more tokens than directions.
+
+        The variance of the second site is that of its own whitened directions: the trace, computed
+        in the same way.
         """
         explained = (pair.x.whitened.map.mT @ pair.xy).square().sum((-2, -1))
-        whole = (pair.y.whitened.map.mT @ pair.y.matrix).square().sum((-2, -1))
-        spare = pair.count - pair.x.whitened.kept - 1
-        share = 1 - (1 - explained / whole) * (pair.count - 1) / spare
-        return torch.where(spare > 0, share, torch.nan)
+        total = (pair.y.whitened.map.mT @ pair.y.matrix).square().sum((-2, -1))
+        freedom = pair.count - pair.x.whitened.kept - 1
+        share = 1 - (1 - explained / total) * (pair.count - 1) / freedom
+        return torch.where(freedom > 0, share, torch.nan)
 
 
 NEIGHBOURS = 10
@@ -101,9 +103,8 @@ class MutualKnn(RelationMeasure):
     def relation(self, rows: Tensor) -> Tensor:
         unit = torch.nn.functional.normalize(rows, dim=1)
         cosines = (unit @ unit.T).fill_diagonal_(-torch.inf)
-        return torch.zeros_like(cosines).scatter_(
-            1, cosines.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices, 1.0
-        )
+        neighbours = cosines.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices
+        return torch.zeros_like(cosines).scatter_(1, neighbours, 1.0)
 
 
 @SIMILARITIES.register("procrustes")
@@ -112,7 +113,7 @@ class Procrustes(MomentMeasure):
     clouds at length one.
 
     Its arc cosine is a metric (Williams et al. 2021). Of unrelated round clouds of d dimensions it
-    is about .85·√(d/n).
+    is about 0.85·√(d/n).
     """
 
     words = SimilarityWords(
@@ -150,22 +151,22 @@ class Rsa(RelationMeasure):
     )
 
     def relation(self, rows: Tensor) -> Tensor:
-        about = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
-        upper = torch.ones(len(rows), len(rows), dtype=torch.bool, device=rows.device).triu(1)
-        order = (1 - about @ about.T)[upper].argsort(stable=True)
-        ranks = torch.empty(len(order), dtype=rows.dtype, device=rows.device)
-        ranks[order] = (
-            torch.arange(len(order), dtype=rows.dtype, device=rows.device) - (len(order) - 1) / 2
-        )
-        table = rows.new_zeros(len(rows), len(rows)).masked_scatter_(upper, ranks)
+        count = len(rows)
+        directions = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
+        distances = 1 - directions @ directions.T
+        upper = torch.ones(count, count, dtype=torch.bool, device=rows.device).triu(1)
+        order = distances[upper].argsort(stable=True)
+        pairs = len(order)
+        sorted_ranks = torch.arange(pairs, dtype=rows.dtype, device=rows.device) - (pairs - 1) / 2
+        ranks = torch.empty(pairs, dtype=rows.dtype, device=rows.device)
+        ranks[order] = sorted_ranks
+        table = rows.new_zeros(count, count).masked_scatter_(upper, ranks)
         return table + table.T
 
 
 @SIMILARITIES.register("svcca")
 class Svcca(MomentMeasure):
-    """The mean of the canonical correlations of the principal components that hold 99 % of each
-    side's variance.
-    """
+    """The mean canonical correlation of principal components with 99 % of each side's variance."""
 
     words = SimilarityWords(
         title="SVCCA",
@@ -180,8 +181,9 @@ class Svcca(MomentMeasure):
     )
 
     def value(self, pair: CrossCovariance) -> Tensor:
-        kept = torch.minimum(pair.x.principal.kept, pair.y.principal.kept)
-        known = pair.count > pair.x.principal.kept + pair.y.principal.kept
-        return torch.where(
-            known & (kept > 0), pair.principal_correlations.sum(-1) / kept, torch.nan
-        )
+        components_x = pair.x.principal.kept
+        components_y = pair.y.principal.kept
+        smaller = torch.minimum(components_x, components_y)
+        defined = (pair.count > components_x + components_y) & (smaller > 0)
+        mean = pair.principal_correlations.sum(-1) / smaller
+        return torch.where(defined, mean, torch.nan)

@@ -1,6 +1,4 @@
-"""Nulls: how the sampled tokens of two models would look if they had nothing to do with one
-another.
-"""
+"""Nulls of a comparison: sampled tokens of two models that have nothing to do with each other."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,15 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from headscan.comparison.covariance import Prepared, SimilarityMeasure
+from headscan.comparison.prepared import Prepared
+from headscan.comparison.similarity import SimilarityMeasure
 from headscan.run import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
 class NullWords:
-    """What a null says of itself: its title, what it takes away, what it keeps, and what a small p
-    then means.
-    """
+    """The description of a null: its title, what is drawn, and what the draws preserve."""
 
     title: str
     sentence: str
@@ -27,11 +24,14 @@ class NullWords:
 
 @dataclass(frozen=True)
 class NullTask:
-    """The sampled rows [windows, m, d] of each site of two models, how many draws are wanted, and
-    what is measured.
+    """The sampled tokens that a null is drawn from.
 
-    `redrawn(seed)` gives the first model's rows with fresh random weights; None where that cannot
-    be had.
+    Attributes:
+        x, y: rows [windows, m, d] of each site of the two models.
+        measures: by name.
+        draws: their number.
+        redrawn: a function of a draw's number that gives the first model's rows with fresh random
+            weights; None where there is none.
     """
 
     x: Sequence[Tensor]
@@ -49,8 +49,9 @@ class NullModel(ABC):
 
     @abstractmethod
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
-        """First the two as they were observed, then as many draws as are wanted; nothing where it
-        cannot be had.
+        """Yield the two models as they were observed, then the draws.
+
+        Yields nothing where the null cannot be drawn.
         """
 
 
@@ -77,7 +78,8 @@ class Permutation(NullModel):
     )
 
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
-        x, y = (Prepared.of(rows, task.measures) for rows in (task.x, task.y))
+        x = Prepared.of(task.x, task.measures)
+        y = Prepared.of(task.y, task.measures)
         if y.windows < WINDOWS:
             return
         yield x, y
@@ -103,7 +105,8 @@ class RandomInit(NullModel):
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
         if task.redrawn is None:
             return
-        x, y = (Prepared.of(rows, task.measures) for rows in (task.x, task.y))
+        x = Prepared.of(task.x, task.measures)
+        y = Prepared.of(task.y, task.measures)
         yield x, y
         for draw in range(task.draws):
             yield Prepared.of(task.redrawn(draw), task.measures), y

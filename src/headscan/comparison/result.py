@@ -1,21 +1,23 @@
-"""The result of a comparison, and what it says in words."""
+"""The results of a comparison and of `compare --damage`."""
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from headscan.comparison.covariance import SimilarityWords
-from headscan.comparison.nulls import WINDOWS, NullWords
-from headscan.run import DataFrame, Finding, Interval, Result, Row, dataframe
+from headscan.comparison.nulls import NullWords
+from headscan.comparison.similarity import SimilarityWords
+from headscan.run import DataFrame, Interval, Result, Row, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
 class NullTest:
-    """A value held against a null: `statistic` is the measure on the sample's tokens (on 16
-    principal components where it is made of covariances), `mean` and `threshold` (.95 quantile)
-    those of `draws` draws, `p` = (1 + draws at least as great)/(draws + 1), `p_adjusted` by
-    Benjamini and Hochberg over all cells that were held against the same null.
+    """The test of a value against a null.
+
+    Attributes:
+        statistic: the measure on the sample's tokens (on 16 principal components where it is made
+            of covariances).
+        mean, threshold: the mean and the 0.95 quantile of `draws` draws.
+        p: (1 + draws that are at least as great)/(draws + 1).
+        p_adjusted: by Benjamini and Hochberg over all cells that were tested against this null.
     """
 
     null: str
@@ -29,11 +31,12 @@ class NullTest:
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityCell:
-    """How alike `site_a` of `model_a` and `site_b` of `model_b` are, with its 95 % interval by
-    documents.
+    """The similarity of `site_a` of `model_a` and `site_b` of `model_b`.
 
-    `bias`: how far the jackknife expects few tokens to shift the value. `p`, `p_adjusted`: of the
-    first null in `tests`.
+    Attributes:
+        interval: 95 %, by documents.
+        bias: the shift of the value that the jackknife expects from few tokens.
+        p, p_adjusted: of the first null in `tests`.
     """
 
     model_a: str
@@ -51,9 +54,7 @@ class SimilarityCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """How many of a model's tokens were compared: `tokens` it read (without the positions left
-    out), `compared` of them.
-    """
+    """The tokens that a model read, without positions left out, and those that were compared."""
 
     model: str
     tokens: int
@@ -62,215 +63,81 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CompareResult(Result):
-    """How alike the representations of two or more models are, site against site, on the same
+    """The similarity of the representations of two or more models, site against site, on the same
     tokens.
+
+    Attributes:
+        cells: one for each pair of models, pair of sites and measure.
+        measures: the description of each measure.
+        nulls: the description of each null.
+        alignment: the tokens of each model that were compared.
+        tokens, sampled, tested: those compared, those of the sample, and those that nulls are drawn
+            of.
+        clusters: documents or windows; intervals leave out groups of them.
+        top_shares: the share of each site's variance on its strongest direction, by "MODEL/SITE".
     """
 
     kind: ClassVar[str] = "compare"
-    cells: list[SimilarityCell]  # one a pair of models, pair of sites and measure
-    measures: dict[str, SimilarityWords] = field(default_factory=dict)  # the words of each measure
-    nulls: dict[str, NullWords] = field(default_factory=dict)  # those of each null
-    # what of each model's tokens was compared
+    cells: list[SimilarityCell]
+    measures: dict[str, SimilarityWords] = field(default_factory=dict)
+    nulls: dict[str, NullWords] = field(default_factory=dict)
     alignment: list[Alignment] = field(default_factory=list)
     tokens: int = 0
-    sampled: int = 0  # tokens of the sample
-    tested: int = 0  # of the nulls' part
-    clusters: str = "windows"  # what intervals leave out groups of: documents or windows
-    # Share of each site's variance on its strongest direction, by "MODEL/SITE".
+    sampled: int = 0
+    tested: int = 0
+    clusters: str = "windows"
     top_shares: dict[str, float] = field(default_factory=dict)
 
     def cell(
         self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None
     ) -> SimilarityCell:
-        """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where
-        there is none.
+        """Return one cell, of the first pair of models or of the first with this `model_b`.
+
+        Raises KeyError where there is none.
         """
+        site_b = site_b or site_a
         for cell in self.cells:
-            named = (cell.measure, cell.site_a, cell.site_b) == (measure, site_a, site_b or site_a)
-            if named and model_b in (None, cell.model_b):
+            same_sites = (cell.site_a, cell.site_b) == (site_a, site_b)
+            if cell.measure == measure and same_sites and model_b in (None, cell.model_b):
                 return cell
-        raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
+        raise KeyError(f"no {measure} of {site_a} and {site_b}")
 
     def frame(self, measure: str | None = None) -> DataFrame:
-        table = dataframe(
-            [{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells]
-        )
+        """Return one row for each cell; of one measure a matrix of sites by sites."""
+        rows = []
+        for cell in self.cells:
+            fields = dict(vars(cell))
+            del fields["tests"]
+            rows.append(fields)
+        table = dataframe(rows)
         if measure is None:
             return table
-        own = table[table["measure"] == measure]
-        sites = list(dict.fromkeys(own["site_a"])), list(dict.fromkeys(own["site_b"]))
-        wide = own.pivot_table(
+        of_measure = table[table["measure"] == measure]
+        matrix = of_measure.pivot_table(
             index=["model_a", "model_b", "site_a"], columns="site_b", values="value", sort=False
         )
-        return wide.reindex(columns=sites[1])
+        return matrix.reindex(columns=list(dict.fromkeys(of_measure["site_b"])))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DamageResult(CompareResult):
-    """What a second model costs beside the first, block by block; docs/damage.md explains each
-    number.
+    """The damage of a second model beside the first, block by block; see docs/damage.md.
+
+    Attributes:
+        damage: a row for each part whose weights differ and each mode: isolated, accumulated.
+        totals: the second model on all windows (whole), and on those where parts were exchanged
+            (sample).
+        sums: the sums of the parts' divergences by mode, and the total.
+        shape: a row for each site whose states differ: NAME_first, NAME_second, NAME_change.
+        choices: the parts to keep for --keep bytes, measured on other windows.
+        failed: the codes of --fail-on that were found.
     """
 
     kind: ClassVar[str] = "damage"
     cells: list[SimilarityCell] = field(default_factory=list)
-    damage: list[Row]  # one a part whose weights differ and mode: isolated, accumulated
-    # the second model on all windows (whole), and on those where parts were exchanged (sample)
+    damage: list[Row]
     totals: dict[str, Row]
-    sums: dict[str, float]  # what the parts' divergences add up to, by mode, and the total
-    # a site whose states differ: NAME_first, NAME_second, NAME_change
+    sums: dict[str, float]
     shape: list[Row] = field(default_factory=list)
-    # which parts to keep for --keep bytes, measured on other windows
     choices: list[Row] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)  # the codes of --fail-on that were found
-
-
-# ---- What a comparison says in words.
-
-EQUAL = 1e-6  # from 1: float32 sums know no less
-NEIGHBOURS_AGREE = (
-    0.99  # mutual neighbours: rounding to float16 exchanges fewer than one in a hundred
-)
-STEP = 0.1  # a fall of CKA from one layer to the next that is worth a sentence
-SPIKE = (
-    0.9  # share of a site's variance on one direction from which on CKA speaks of that direction
-)
-DRAWS = 19  # fewer give no p of .05
-PART = 0.5  # of a model's tokens compared, below which a reader must know
-
-
-def findings(
-    cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], alignment: Sequence[Alignment]
-) -> list[Finding]:
-    """Sentences, the most telling first."""
-    found: list[Finding] = []
-    for a, b in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):
-        own = [cell for cell in cells if (cell.model_a, cell.model_b) == (a, b)]
-        found += [*_equal(a, b, own), *_within(a, b, own)]
-    if high := {name: share for name, share in top_shares.items() if share > SPIKE}:
-        name, share = max(high.items(), key=lambda one: one[1])
-        text = (
-            f"At {len(high)} sites one direction holds more than 90 % of the variance "
-            f"({share:.1%} at {name}): there CKA and "
-        )
-        text += "Procrustes measure that direction only; SVCCA and neighbours do not."
-        found.append(Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share))
-    for row in alignment:
-        if row.compared < PART * row.tokens:
-            text = (
-                f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where "
-                "those of the others do"
-            )
-            text += ": the numbers are of these."
-            found.append(
-                Finding(code="PARTLY-ALIGNED", level="notice", sentence=text, model=row.model)
-            )
-    return found
-
-
-def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
-    own = _of_same_sites(cells, "cka")
-    if not own:
-        return
-    least = min(own, key=lambda cell: cell.value or 0.0)
-    value = least.value or 0.0
-    if value > 1 - EQUAL:
-        yield _up_to_rotation(a, b, value, _of_same_sites(cells, "mutual_knn"))
-        return
-    falls = [
-        (one, two) for one, two in pairwise(own) if (one.value or 0.0) - (two.value or 0.0) > STEP
-    ]
-    if falls:
-        one, two = max(falls, key=lambda pair: (pair[0].value or 0.0) - (pair[1].value or 0.0))
-        text = (
-            f"{a} and {b} differ from {two.site_b} on: CKA falls from {one.value:.2f} at "
-            f"{one.site_b} to {two.value:.2f}."
-        )
-        yield Finding(
-            code="PARTING", level="notice", sentence=text, site=two.site_b, value=two.value
-        )
-    else:
-        text = (
-            f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least at "
-            f"{least.site_b}."
-        )
-        level: Literal["good", "notice"] = "good" if value > 0.9 else "notice"
-        yield Finding(code="CLOSENESS", level=level, sentence=text, site=least.site_b, value=value)
-
-
-def _of_same_sites(cells: Sequence[SimilarityCell], measure: str) -> list[SimilarityCell]:
-    """Return the cells of a measure that compare a site with the site of the same name and have a
-    value.
-    """
-    return [
-        cell
-        for cell in cells
-        if cell.measure == measure and cell.site_a == cell.site_b and cell.value is not None
-    ]
-
-
-def _up_to_rotation(a: str, b: str, cka: float, neighbours: Sequence[SimilarityCell]) -> Finding:
-    """Return the finding for a CKA of 1, which ignores rotation, scale and shift; a shift changes
-    cosine neighbours.
-    """
-    if not neighbours:
-        text = (
-            f"{a} and {b} are equal up to rotation, scale and shift at every site: CKA is 1 to "
-            "six digits. Their neighbours were "
-        )
-        text += "not compared: add mutual_knn to --measures."
-        return Finding(code="CLOSENESS", level="good", sentence=text, value=cka)
-    least = min(neighbours, key=lambda cell: cell.value or 0.0)
-    agreement = least.value or 0.0
-    if agreement >= NEIGHBOURS_AGREE:
-        text = (
-            f"{a} and {b} are the same at every site: CKA is 1 to six digits, and cosine "
-            "neighbours agree."
-        )
-        return Finding(code="SAME", level="good", sentence=text, value=cka)
-    changed = f"{100 * (1 - agreement):.0f} %"
-    text = (
-        f"{a} and {b} are equal up to rotation, scale and shift; {changed} of the cosine "
-        "neighbours differ: re-index. "
-    )
-    text += (
-        f"CKA is 1 to six digits at every site, and mutual neighbours are {agreement:.3f} at "
-        f"{least.site_b}."
-    )
-    return Finding(
-        code="NEIGHBOURS-DIFFER", level="notice", sentence=text, site=least.site_b, value=agreement
-    )
-
-
-def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
-    tests = [cell.tests[0] for cell in cells if cell.tests]
-    if not tests:
-        return
-    null = tests[0].null
-    draws = max(test.draws for test in tests)
-    if draws < DRAWS:
-        text = (
-            f"Whether {a} and {b} are more alike than the null ({null}) makes them cannot be "
-            f"told: a p of .05 needs {DRAWS} "
-        )
-        text += f"draws, of at least {WINDOWS} windows of text."
-        yield Finding(code="UNTESTED", level="notice", sentence=text, value=draws)
-        return
-    known = [cell for cell in cells if cell.p_adjusted is not None]
-    inside = [cell for cell in known if (cell.p_adjusted or 0.0) > 0.05]
-    share = len(inside) / len(known)
-    count = len(known)
-    if not inside:
-        text = (
-            f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes them "
-            "(adjusted p ≤ .05)."
-        )
-        yield Finding(code="BEYOND-NULL", level="good", sentence=text, value=share)
-        return
-    text = (
-        f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null ({null}) "
-        "makes them "
-    )
-    text += "(adjusted p > .05)."
-    yield Finding(
-        code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", sentence=text, value=share
-    )
+    failed: list[str] = field(default_factory=list)

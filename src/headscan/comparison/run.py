@@ -1,24 +1,32 @@
-"""`compare`: how alike the representations of two or more models are, site against site, on the
-same tokens.
-"""
+"""`headscan compare`: the similarity of models' representations, site against site."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Annotated, Literal
 
 from torch import Tensor
 
-from headscan.comparison.cells import TESTED_RUN, ComparedSources, adjusted, cells_of
-from headscan.comparison.damage import check_options, measure_damage
-from headscan.comparison.reading import Gathering, SourceReader, aligned, spilled
-from headscan.comparison.result import Alignment, CompareResult, SimilarityCell, findings
-from headscan.comparison.settings import Against, ComparisonSettings, compared_subjects
+from headscan.comparison.alignment import SourceReader, TokenVectors, aligned, spilled
+from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
+from headscan.comparison.damage import DamagePlan, measure_damage
+from headscan.comparison.findings import findings
+from headscan.comparison.gathering import Gathering
+from headscan.comparison.null_tests import NullTests, adjusted
+from headscan.comparison.nulls import NULLS, NullModel
+from headscan.comparison.result import Alignment, CompareResult, SimilarityCell
+from headscan.comparison.similarity import SIMILARITIES, SimilarityMeasure
+from headscan.comparison.subjects import (
+    Against,
+    check_against,
+    compared_subjects,
+    is_loaded_bits,
+)
 from headscan.model.identity import tokenizer_identity
 from headscan.model.sentence import SENTENCE
-from headscan.model.settings import Device, Dtype, Sites, TokenizerName
-from headscan.run import BadInput, Finding, Given, Run, estimates, verb
+from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
+from headscan.run import BadInput, Finding, Run, estimates, verb
 from headscan.run.settings import (
     Baseline,
     CommandLine,
@@ -30,21 +38,28 @@ from headscan.run.settings import (
     Resume,
     Seed,
 )
-from headscan.scanner.findings import UNREAD, unread
+from headscan.scanner.cautions import UNREAD, unread
+from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike, VectorSource, given_sources
-from headscan.states.writing import Estimate, expected_reader, operations_a_second
+from headscan.states.estimate import Estimate, expected_reader, operations_a_second
+from headscan.states.plan import ReadingPlan
 from headscan.text.source import (
     TEXT,
     BatchSize,
     Documents,
     FieldName,
     MaxTokens,
+    Reading,
     SeveralTokensContext,
     TextLike,
+    Windowing,
 )
 
-SIDE_BY_SIDE = 0.4  # of the machine's memory that the models may take to be in it together
-LARGEST = 0.5  # of the machine's memory that the moments may take
+SIDE_BY_SIDE = 0.4
+"""Models that take at most this share of the machine's memory are in it together."""
+
+LARGEST = 0.5
+"""The moments of a comparison may take this share of the machine's memory."""
 
 
 @verb("compare")
@@ -125,8 +140,8 @@ def compare(
     progress: Progressing = None,
     command: CommandLine = None,
 ) -> CompareResult:
-    """How alike two or more models' representations are: every site of one against every site of
-    the other.
+    """Compare the representations of two or more models, every site of one with every site of the
+    other.
 
     Args:
         models: two or more of what `headscan.scan` takes: models, or stored vectors of the same
@@ -153,147 +168,244 @@ def compare(
         8·d·d' bytes a pair of sites.
 
     >>> from headscan import compare
-    >>> result = compare(["gpt-vanilla", "gpt-vanilla"], "stories", max_tokens=640, context=64, sites="block.*")
+    >>> models = ["gpt-vanilla", "gpt-vanilla"]
+    >>> result = compare(models, "stories", max_tokens=640, context=64, sites="block.*")
     >>> round(result.cell("cka", "block.2").value, 9)
     1.0
     """
-    asked = Given(locals())
-    check_options(asked)
     if damage:
-        return measure_damage(models, asked, run)
-    settings = asked.chosen(ComparisonSettings)
-    compared = _read(models, settings, run)
-    gathering = compared.gathering
-    sampled = compared.sample
-    similarities = settings.chosen()
-    chance = settings.chance()
+        run.refuse_changed(
+            "with --damage", sites=sites, measures=measures, nulls=nulls, draws=draws
+        )
+    else:
+        run.refuse_changed("without --damage", keep=keep, limit=limit, fail_on=fail_on)
+        if against is not None and not is_loaded_bits(against):
+            raise BadInput(f"--against {against} is not used without --damage.")
+    if fail_on is not None and limit is None:
+        raise BadInput("--fail-on is not used without --limit.")
+    plan = ReadingPlan(
+        loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
+        text=text,
+        sites=sites,
+        seed=seed,
+    )
+    plan.check_window(context)
+    similarities = chosen_similarities(measures)
+    null_models = chosen_nulls(nulls)
+    check_against(against, plan.loading)
+
+    if damage:
+        damage_plan = DamagePlan(
+            sample=sample, against=against, keep=keep, limit=limit, fail_on=fail_on
+        )
+        return measure_damage(models, plan, damage_plan, run)
+    tests = NullTests(null_models, draws, seed)
+    subjects = compared_subjects(models, plan, run, against)
+    compared = _Comparison(subjects, plan, tests, run).read(sample)
+    return _result(compared, similarities, tests, run)
+
+
+def chosen_similarities(globs: str) -> dict[str, SimilarityMeasure]:
+    """Return the measures that comma-separated globs match, by name, in the order of tables."""
+    measures = [(name, SIMILARITIES[name]()) for name in SIMILARITIES.match(globs)]
+    return dict(sorted(measures, key=lambda item: item[1].words.order))
+
+
+def chosen_nulls(globs: str) -> dict[str, NullModel]:
+    """Return the nulls that comma-separated globs match, by name, in the order of the globs."""
+    nulls: dict[str, NullModel] = {}
+    for glob in globs.split(","):
+        for name in NULLS.match(glob.strip()):
+            nulls.setdefault(name, NULLS[name]())
+    return nulls
+
+
+def _result(
+    compared: ComparedSources,
+    measures: dict[str, SimilarityMeasure],
+    tests: NullTests,
+    run: Run,
+) -> CompareResult:
+    """Return the cells of all pairs of models, with their tests and findings."""
     cells = []
-    for pair in combinations(range(len(compared.records)), 2):
-        cells += cells_of(compared, pair, similarities, chance, settings, run)
-    cells = adjusted(cells, chance)
-    shares = compared.top_shares()
-    run_length = sampled.states[0].shape[1] if sampled.states else 0
-    tested = len(sampled.numbers) * len(range(0, run_length, max(1, run_length // TESTED_RUN)))
+    for models in combinations(range(len(compared.records)), 2):
+        cells += cells_of(compared, models, measures, tests, run)
+    cells = adjusted(cells, tests.nulls)
+
+    gathering = compared.gathering
+    sample = compared.sample
+    windows = len(sample.numbers)
+    run_length = sample.states[0].shape[1] if sample.states else 0
+    tested_of_run = len(range(0, run_length, max(1, run_length // TESTED_RUN)))
+    tested = windows * tested_of_run
+    groups = len(gathering.groups.parts())
     notes = [
         *compared.notes,
-        f"Sample: {run_length} tokens of each of {len(sampled.numbers)} windows, by hashes; "
-        f"nulls: {tested} of these tokens.",
-        f"Intervals: 95 %, from {len(gathering.groups.parts())} groups of {gathering.clusters} "
-        "left out one at a time.",
-        f"p values: one-sided, {settings.draws} draws; adjusted by Benjamini and Hochberg over "
-        "all cells.",
+        f"Sample: {run_length} tokens of each of {windows} windows, by hashes; nulls: {tested} of "
+        "these tokens.",
+        f"Intervals: 95 %, from {groups} groups of {gathering.clusters} left out one at a time.",
+        f"p values: one-sided, {tests.draws} draws; adjusted by Benjamini and Hochberg over all "
+        "cells.",
     ]
     record = compared.records[0]
+    protocol = run.protocol(
+        text=compared.text, device=record.device, dtype=record.dtype, notes=notes
+    )
+    top_shares = compared.top_shares()
     return CompareResult(
-        protocol=run.protocol(
-            text=compared.text, device=record.device, dtype=record.dtype, notes=notes
-        ),
+        protocol=protocol,
         models=compared.records,
         cells=cells,
         alignment=compared.alignment,
-        top_shares=shares,
-        measures={name: measure.words for name, measure in similarities.items()},
-        nulls={name: null.words for name, null in chance.items()},
+        top_shares=top_shares,
+        measures={name: measure.words for name, measure in measures.items()},
+        nulls={name: null.words for name, null in tests.nulls.items()},
         tokens=gathering.tokens,
-        sampled=len(sampled.numbers) * run_length,
+        sampled=windows * run_length,
         tested=tested,
         clusters=gathering.clusters,
-        findings=_findings(cells, shares, compared),
+        findings=_findings(cells, top_shares, compared),
     )
 
 
 def _findings(
-    cells: Sequence[SimilarityCell], shares: Mapping[str, float], compared: ComparedSources
+    cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], compared: ComparedSources
 ) -> list[Finding]:
-    """Each with what was read; of a text that the first model cannot read, that alone."""
-    text, read = compared.text, None if compared.text is None else compared.text.read
-    missing = unread(text, compared.records[0].name)
-    told = (
-        []
-        if text is not None and text.unknown_share >= UNREAD
-        else findings(cells, shares, compared.alignment)
-    )
-    return [replace(one, read=read) for one in (*([missing] if missing else []), *told)]
+    """Return the findings, each with the tokens that it is based on.
+
+    A text that the first model cannot read has one finding, which says so.
+    """
+    text = compared.text
+    unreadable = unread(text, compared.records[0].name)
+    listed = [] if unreadable is None else [unreadable]
+    if text is None or text.unknown_share < UNREAD:
+        listed += findings(cells, top_shares, compared.alignment)
+    read = None if text is None else text.read
+    return [replace(finding, read=read) for finding in listed]
 
 
-def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> ComparedSources:
-    """One pass of every source."""
-    subjects = compared_subjects(given, settings, run)
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    together = sum(subject.bytes for subject in subjects) <= SIDE_BY_SIDE * memory
-    models = [subject.ready for subject in subjects if not isinstance(subject.ready, VectorSource)]
-    by_text = (
-        settings.sites != SENTENCE
-        and len({tokenizer_identity(model.tokenizer) for model in models}) > 1
-    )
-    if by_text and len(models) < len(subjects):
-        raise BadInput(
-            "Stored vectors say nothing of where their tokens end: compare them with models of "
-            "one tokenizer."
-        )
-    draws = settings.draws if "random-init" in settings.chance() else 0
-    # Those whose windows are the sample's can be drawn anew: the first, and all where there is one
-    # tokenizer.
-    readers = [
-        SourceReader(
-            subject, settings, by_text=by_text, draws=draws if number == 0 or not by_text else 0
-        )
-        for number, subject in enumerate(subjects)
-    ]
-    passes = [reader.batches() for reader in readers]
-    if together:
-        for subject in subjects:
+@dataclass
+class _Comparison:
+    """The one pass over all sources of a comparison."""
+
+    subjects: list[Subject]
+    plan: ReadingPlan
+    tests: NullTests
+    run: Run
+
+    def read(self, sample: int) -> ComparedSources:
+        """Read every source once; `sample`: tokens of the sample."""
+        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        together = sum(subject.bytes for subject in self.subjects) <= SIDE_BY_SIDE * memory
+        by_text = self._by_text()
+        readers = self._readers(by_text)
+        passes = [reader.batches() for reader in readers]
+        if together:
+            self._load_models()
+        else:
+            for number, subject in enumerate(self.subjects[:-1]):
+                passes[number] = spilled(passes[number], subject.release)
+
+        gathering: Gathering | None = None
+        for parts in aligned(passes, by_position=not by_text):
+            if gathering is None:
+                _check_size(parts, memory)
+                gathering = Gathering(_owners(parts), sample=sample, seed=self.plan.seed)
+            gathering.add(parts)
+            self.run.progress("compare", gathering.tokens, self.plan.reading.max_tokens, "tokens")
+        for reading in passes:
+            reading.close()
+        if gathering is None:
+            raise BadInput(
+                "No token ends where one of every other model does: nothing can be compared on "
+                "this text."
+            )
+        return self._compared(readers, gathering, together=together, by_text=by_text)
+
+    def _by_text(self) -> bool:
+        """Return whether tokens are recognised by the text, because tokenizers differ."""
+        if self.plan.sites == SENTENCE:
+            return False
+        tokenizers = []
+        for subject in self.subjects:
+            if not isinstance(subject.ready, VectorSource):
+                tokenizers.append(tokenizer_identity(subject.ready.tokenizer))
+        by_text = len(set(tokenizers)) > 1
+        if by_text and len(tokenizers) < len(self.subjects):
+            raise BadInput(
+                "Stored vectors say nothing of where their tokens end: compare them with models of "
+                "one tokenizer."
+            )
+        return by_text
+
+    def _readers(self, by_text: bool) -> list[SourceReader]:
+        """Return a reader for each source.
+
+        Only models whose windows are those of the sample can be drawn anew: the first, and all
+        where there is one tokenizer.
+        """
+        draws = self.tests.draws if "random-init" in self.tests.nulls else 0
+        readers = []
+        for number, subject in enumerate(self.subjects):
+            redrawn = number == 0 or not by_text
+            readers.append(SourceReader(subject, by_text=by_text, draws=draws if redrawn else 0))
+        return readers
+
+    def _load_models(self) -> None:
+        for subject in self.subjects:
             if not isinstance(subject.ready, VectorSource):
                 subject.load()
-    else:
-        passes[:-1] = [
-            spilled(one, subject.release)
-            for one, subject in zip(passes[:-1], subjects, strict=False)
-        ]
-    gathering: Gathering | None = None
-    for parts in aligned(passes, by_place=not by_text):
-        if gathering is None:
-            _check_size([part.states for part in parts], memory)
-            owners = [model for model, part in enumerate(parts) for _ in part.states]
-            gathering = Gathering(owners, sample=settings.sample, seed=settings.seed)
-        gathering.add(parts)
-        run.progress("compare", gathering.tokens, settings.max_tokens, "tokens")
-    for one in passes:
-        one.close()
-    if gathering is None:
-        raise BadInput(
-            "No token ends where one of every other model does: nothing can be compared on this "
-            "text."
+
+    def _compared(
+        self, readers: list[SourceReader], gathering: Gathering, *, together: bool, by_text: bool
+    ) -> ComparedSources:
+        manner = "side by side" if together else "one after another, vectors in temporary files"
+        same = "the same character of the text" if by_text else "the same place of the same window"
+        note = f"The sources were read {manner}; tokens are the same where they end at {same}."
+        alignment = []
+        for reader in readers:
+            alignment.append(
+                Alignment(
+                    model=reader.subject.name, tokens=reader.tokens, compared=gathering.tokens
+                )
+            )
+        redrawn = {
+            number: reader.redrawn for number, reader in enumerate(readers) if reader.controls
+        }
+        return ComparedSources(
+            gathering,
+            gathering.sampled(),
+            [reader.sites for reader in readers],
+            [reader.record for reader in readers],
+            alignment,
+            readers[0].text,
+            [note],
+            redrawn,
         )
-    alignment = [
-        Alignment(model=one.subject.name, tokens=one.tokens, compared=gathering.tokens)
-        for one in readers
-    ]
-    how = "side by side" if together else "one after another, vectors in temporary files"
-    same = "the same character of the text" if by_text else "the same place of the same window"
-    notes = [f"The sources were read {how}; tokens are the same where they end at {same}."]
-    return ComparedSources(
-        gathering,
-        gathering.sampled(),
-        [reader.sites for reader in readers],
-        [reader.record for reader in readers],
-        alignment,
-        readers[0].text,
-        notes,
-        {number: reader.redrawn for number, reader in enumerate(readers) if reader.controls},
-    )
+
+
+def _owners(parts: Sequence[TokenVectors]) -> list[int]:
+    """Return the number of the model of each site."""
+    owners = []
+    for model, part in enumerate(parts):
+        owners += [model] * len(part.states)
+    return owners
 
 
 def moments_bytes(widths: Sequence[Sequence[int]]) -> float:
-    """What the moments of all pairs of sites take, from the widths of each source's."""
-    return 8.0 * sum(sum(one) * sum(two) for one, two in combinations(widths, 2))
+    """Return the size of the moments of all pairs of sites, from the widths of each source."""
+    entries = sum(sum(first) * sum(second) for first, second in combinations(widths, 2))
+    return 8.0 * entries
 
 
-def _check_size(states: Sequence[Sequence[Tensor]], memory: float) -> None:
-    widths = [[rows.shape[1] for rows in model] for model in states]
+def _check_size(parts: Sequence[TokenVectors], memory: float) -> None:
+    """Raise BadInput where the moments take too much of the machine's memory (bytes)."""
+    widths = [_widths(part.states) for part in parts]
     needed = moments_bytes(widths)
     if needed > LARGEST * memory:
-        pairs = sum(len(one) * len(two) for one, two in combinations(widths, 2))
+        pairs = sum(len(first) * len(second) for first, second in combinations(widths, 2))
         raise BadInput(
             f"The moments of {pairs:,} pairs of sites take {needed / 2**30:.0f} GiB, of this "
             f"machine's {memory / 2**30:.0f}: choose fewer sites, such as --sites 'block.?' or "
@@ -301,13 +413,32 @@ def _check_size(states: Sequence[Sequence[Tensor]], memory: float) -> None:
         )
 
 
-# ---- What a comparison will take in memory and time, said before weights are read; for `--dry-run`.
+def _widths(states: Sequence[Tensor]) -> list[int]:
+    return [rows.shape[1] for rows in states]
 
 
 @estimates(compare)
-def estimate_compare(given: Given) -> list[Estimate]:
-    """What `headscan.compare` will take, as one estimate, without reading weights and without
-    writing anything.
+def estimate_compare(
+    models: SourcesLike,
+    text: TextLike | None,
+    context: int | None,
+    sites: str | None,
+    skip_first: int,
+    measures: str,
+    nulls: str,
+    draws: int,
+    sample: int,
+    against: Against | None,
+    damage: bool,
+    batch: int | None,
+    documents: str,
+    field: str,
+    max_tokens: int | None,
+    tokenizer: TokenizerName,
+    dtype: Dtype,
+    device: Device,
+) -> list[Estimate]:
+    """Estimate a comparison as a whole, without reading weights and without writing anything.
 
     Raises BadInput as `compare` does for what can be known without the weights.
 
@@ -316,28 +447,42 @@ def estimate_compare(given: Given) -> list[Estimate]:
     >>> one.tokens, one.memory > 8 * 16 * 8
     (900, True)
     """
-    if given["damage"]:
+    if damage:
         raise BadInput("--dry-run estimates no --damage: docs/damage.md says what it takes.")
-    settings = given.chosen(ComparisonSettings)
-    readers = [expected_reader(one, settings) for one in given_sources(given["models"])]
+    plan = ReadingPlan(
+        loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
+        text=text,
+        sites=sites,
+    )
+    plan.check_window(context)
+    chosen_similarities(measures)
+    chosen_nulls(nulls)
+    check_against(against, plan.loading)
+
+    readers = [expected_reader(source, plan) for source in given_sources(models)]
     if len(readers) < 2:
         raise BadInput("A comparison needs two models or more.")
     for reader in readers:
         if reader.weights:  # a model, not stored states
-            settings.check_window(reader.context, alone=reader.alone)
+            plan.check_window(reader.context, alone=reader.alone)
     widths = [list(reader.widths.values()) for reader in readers]
-    counted = [reader.tokens for reader in readers if reader.tokens is not None]
-    tokens = min(counted) if len(counted) == len(readers) else None
+    known_tokens = [reader.tokens for reader in readers if reader.tokens is not None]
+    tokens = min(known_tokens) if len(known_tokens) == len(readers) else None
+
+    moments = moments_bytes(widths)
     forward = sum(reader.forward for reader in readers)
-    products = sum(2.0 * sum(one) * sum(two) for one, two in combinations(widths, 2))
-    rows = sum(map(sum, widths)) * (settings.sample + 2 * max(reader.batch for reader in readers))
-    return [
-        Estimate(
-            " and ".join(reader.name for reader in readers),
-            tokens,
-            sum(reader.weights for reader in readers),
-            moments_bytes(widths) + 8.0 * rows,
-            (forward + 2 * products) * (tokens or 1_000_000) / operations_a_second(settings.device),
-            note=f"The {settings.draws} draws of each null come on top.",
-        )
-    ]
+    products = 2.0 * (moments / 8.0)
+    operations = (forward + 2 * products) * (tokens or 1_000_000)
+    largest_batch = max(reader.batch for reader in readers)
+    row_entries = sum(map(sum, widths)) * (sample + 2 * largest_batch)
+    estimate = Estimate(
+        " and ".join(reader.name for reader in readers),
+        tokens,
+        sum(reader.weights for reader in readers),
+        memory=moments + 8.0 * row_entries,
+        seconds=operations / operations_a_second(device),
+        note=f"The {draws} draws of each null come on top.",
+    )
+    return [estimate]

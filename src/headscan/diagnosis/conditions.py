@@ -8,7 +8,8 @@ from headscan.diagnosis import lookahead as lookahead  # its condition, HS208
 from headscan.diagnosis.evidence import ModelEvidence, interval, value
 from headscan.diagnosis.registry import Seen, condition
 from headscan.run import Row
-from headscan.scanner.findings import LEANING, UNREAD
+from headscan.scanner.cautions import UNREAD
+from headscan.scanner.findings import LEANING
 
 
 @condition(

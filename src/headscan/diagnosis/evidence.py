@@ -7,7 +7,7 @@ from headscan.inversion.reconstruction import Verdict
 from headscan.measures.measure import leading
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
-from headscan.scanner.findings import is_few
+from headscan.scanner.cautions import is_few
 
 Gauge = tuple[str, float, float]
 

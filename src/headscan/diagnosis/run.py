@@ -37,7 +37,7 @@ from headscan.run.settings import (
     Resume,
     Seed,
 )
-from headscan.scanner.findings import on_few
+from headscan.scanner.cautions import on_few
 from headscan.states import SourceLike, SourcesLike, given_sources, stored_source
 from headscan.text import documents as read_documents
 from headscan.text.source import (

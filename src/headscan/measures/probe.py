@@ -22,7 +22,7 @@ from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
 from headscan.run import Cell, Registry
 from headscan.states import VectorSource
-from headscan.states.writing import operations_a_second
+from headscan.states.estimate import operations_a_second
 from headscan.statistics import Accumulator, Cloud, SiteBatch, SiteStatistics, Tally
 from headscan.statistics.tally import REST, BlockedTally
 from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_intervals

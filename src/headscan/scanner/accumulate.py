@@ -2,10 +2,9 @@
 stored and merged.
 """
 
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Self, TypeAlias
 
@@ -13,39 +12,69 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.model.sites import last_block
-from headscan.run import BadInput, Row, uninterrupted
-from headscan.scanner.settings import Scanning, affordable_lengths, choose
+from headscan.run import BadInput, uninterrupted
 from headscan.states import VectorSource
-from headscan.statistics import Cloud, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
+from headscan.statistics import NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.counts import BlockedCounts, FirstWindows
 from headscan.statistics.reservoir import Chosen
 from headscan.statistics.sinks import lengths
 from headscan.statistics.transfer import fetched
-from headscan.statistics.uncertainty import Cells, Floats
+from headscan.statistics.uncertainty import Floats
 from headscan.text import Batch
 
-NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
-SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
-MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
+NEIGHBOURS = 12
+"""So many tokens on either side of a sampled token are stored, to show it in its context."""
 
+SAMPLE_BYTES = 64 * 2**20
+"""The sampled vectors of all sites may take so many bytes."""
 
 Watchers: TypeAlias = Mapping[str, list[Callable[[SiteBatch], None]]]
+"""By site, the functions that are called with each batch of its states."""
+
+Columns: TypeAlias = dict[str, Callable[[], Tensor]]
+"""Columns of the sample by name; calling one waits until the GPU has sent it."""
+
+
+class PendingWork:
+    """Steps that wait until a GPU has sent their numbers; they run in the order they were added.
+
+    The sums of a site are added when the next site arrives, so that the copies from the GPU and the
+    model's own work overlap. On a CPU nothing ever waits.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def add(self, step: Callable[[], None]) -> None:
+        """Let a step wait behind all others."""
+        self._steps.append(step)
+
+    def finish(self) -> None:
+        """Run all steps that wait."""
+        steps = self._steps
+        self._steps = []
+        for step in steps:
+            step()
 
 
 class Accumulation(Accumulator):
-    """What one pass leaves behind.
+    """The statistics that one pass leaves behind.
 
     `sites` (statistics by site name), token `counts`, a `sample` of positions and `extras`,
-    accumulators of probes by their keys. `windows` counts the windows seen, `next` is the number
-    after the last. A fresh one reads a stored one (`restored`).
+    accumulators of probes by their keys. `windows` counts the windows that were read, `next` is the
+    number after the last. A stored one is read by a fresh one (`restored`).
+
+    `complete` is False while a batch is partly added. `pending` is the work that waits for a GPU,
+    which `state` does not contain.
     """
 
     def __init__(
         self,
-        widths: dict[str, int],
+        widths: Mapping[str, int],
         vocabulary: int,
         *,
         skip_first: int = 0,
@@ -58,39 +87,41 @@ class Accumulation(Accumulator):
         lengths: Mapping[str, int] | None = None,
         pooled: Sequence[str] = (),
         bounded: bool = False,
-    ):
-        statistics = partial(SiteStatistics, device=device, intervals=intervals, bounded=bounded)
-        self.sites = {
-            site: statistics(
-                width, lead=lead, skip_first=skip, lengths=(lengths or {}).get(site, 1)
+    ) -> None:
+        self.sites = {}
+        for site, width in widths.items():
+            by_window = site in pooled  # one vector a window, which has no first positions
+            self.sites[site] = SiteStatistics(
+                width,
+                lead=0 if by_window else 1,
+                skip_first=0 if by_window else skip_first,
+                lengths=(lengths or {}).get(site, 1),
+                device=device,
+                intervals=intervals,
+                bounded=bounded,
             )
-            for site, width in widths.items()
-            for lead, skip in [(0, 0) if site in pooled else (1, skip_first)]
-        }
         self.counts = TokenCounts(vocabulary)
         affordable = sample_bytes // (4 * max(1, sum(widths.values())))
         self.sample = Reservoir(min(sample, affordable), seed)
         self.extras = dict(extras or {})
-        self.windows = self.next = 0
-        self.whole = True  # no batch is half in
-        self._late: list[Callable[[], None]] = []
+        self.windows = 0
+        self.next = 0
+        self.complete = True
+        self.pending = PendingWork()
 
-    def settle(self, *then: Callable[[], None]) -> None:
-        """Add what waits for a card, which `state` knows nothing of; `then` waits next."""
-        late = self._late
-        self._late = [*then]
-        for step in late:
-            step()
+    def put_sample(self, positions: Chosen, columns: Columns) -> None:
+        """Enter positions into the sample, now or as soon as the GPU has sent their vectors."""
 
-    def put(self, chosen: Chosen, columns: Mapping[str, Callable[[], Tensor]]) -> None:
-        """Enter positions into the sample, with what waits for a card or now."""
-        self._late.append(
-            lambda: self.sample.put(chosen, {name: column() for name, column in columns.items()})
-        )
-        if len(self._late) == 1:
-            self.settle()
+        def put() -> None:
+            self.sample.put(positions, {name: column() for name, column in columns.items()})
+
+        if self.pending:
+            self.pending.add(put)
+        else:
+            put()
 
     def merge(self, other: "Accumulation") -> None:
+        """Add the statistics of another part of the text."""
         self.windows += other.windows
         self.next = max(self.next, other.next)
         self.counts.merge(other.counts)
@@ -101,6 +132,7 @@ class Accumulation(Accumulator):
             extra.merge(other.extras[key])
 
     def state(self) -> dict[str, Tensor]:
+        """Return everything that a resumed pass needs, as tensors by name."""
         state = {"windows": torch.tensor(self.windows), "next": torch.tensor(self.next)}
         state |= prefixed("counts", self.counts.state())
         state |= prefixed("sample", self.sample.state())
@@ -111,7 +143,9 @@ class Accumulation(Accumulator):
         return state
 
     def restored(self, state: dict[str, Tensor]) -> Self:
+        """Return a pass with the statistics of a stored state."""
         accumulation = copy(self)
+        accumulation.pending = PendingWork()
         accumulation.windows = int(state["windows"])
         accumulation.next = int(state["next"])
         accumulation.counts = self.counts.restored(unprefixed("counts", state))
@@ -127,34 +161,6 @@ class Accumulation(Accumulator):
         return accumulation
 
 
-def empty_pass(
-    source: VectorSource, sites: tuple[str, ...], runner: "ProbeRunner", settings: Scanning
-) -> Accumulation:
-    """A pass of a scan that has seen nothing; in float64 where it cannot be read again, or makes
-    more than the core measures.
-    """
-    bounded = settings.arithmetic == "bounded" and settings.text != "-" and not runner.probes
-    bounded &= all(
-        measure.words.core for measure in choose(settings.measures)[0] if measure.spectral
-    )
-    widths = {site: source.width(site) for site in sites}
-    last = last_block(sites)
-    return Accumulation(
-        widths,
-        source.vocabulary,
-        skip_first=settings.skip_first,
-        lengths={last: affordable_lengths(widths[last])},
-        sample=max(settings.sample, runner.sample),
-        sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
-        extras=runner.accumulators,
-        seed=settings.seed,
-        device=runner.setup.device,
-        intervals=True,
-        pooled=[site for site in sites if source.pooled(site)],
-        bounded=bounded,
-    )
-
-
 def accumulate(
     source: VectorSource,
     batches: Iterable[Batch],
@@ -165,267 +171,161 @@ def accumulate(
     passing: Watchers | None = None,
     skip_first: int = 0,
 ) -> None:
-    """Take batches of windows from a source and add what its sites say to `result`.
+    """Add batches of windows of a source to `result`.
 
-    `watch` names, by site, who else is to see each batch (the probes); they get it without the
-    first `skip_first` positions, as the statistics do. `passing` names, by site, who only looks at
-    what passes, before the others. A shorter window at the end (a rest of stored states) is in the
-    sums alone.
+    One site's states of one batch are in memory at a time, beside the model's own; on a GPU those
+    of two, as a site is added when the next one comes. A shorter window at the end (the remainder
+    of stored states) enters the sums only.
 
-    `after` is called when a batch is wholly in `result`: the moment to show progress or to store
-    the state. The states of one site of one batch are alive at a time, beside the model's own; on a
-    card of two, as a site is added when the next one comes. Raises BadInput, naming site and place,
-    where a state is NaN or infinite; nothing of that batch is then counted.
+    Args:
+        after: called when a batch is completely in `result`: the moment to show progress or to
+            store the state.
+        watch: by site, functions that read each batch too (the probes), without the first
+            `skip_first` positions.
+        passing: by site, functions that see each batch before those of `watch`.
+
+    Raises BadInput, naming site and position, where a state is NaN or infinite; nothing of that
+    batch is then counted.
     """
-    watch = watch or {}
-    passing = passing or {}
-    names = list(dict.fromkeys([*result.sites, *watch, *passing]))
-    kept = [
-        extra for extra in result.extras.values() if isinstance(extra, FirstWindows | BlockedCounts)
-    ]
-    kept = kept if source.vocabulary else []
+    counter = _BatchCounter(source, result, watch or {}, passing or {}, skip_first)
     for batch in batches:
         if batch.ids.shape[1] <= skip_first:
             continue
-        ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
-        windows = batch.indices.tolist()
-        rest = batch.ids.shape[1] < source.context and not source.alone
-        chosen = result.sample.offer(windows, ids.shape[1])
-        columns = {
-            "id": fetched(chosen.of(ids)),
-            "context": fetched(_contexts(ids, chosen.rows, chosen.positions)),
-        }
-
-        def take(
-            site: str,
-            states: Tensor,
-            windows: list[int] = windows,
-            ids: Tensor = ids,
-            chosen: Chosen = chosen,
-            batch: Batch = batch,
-            columns: dict[str, Callable[[], Tensor]] = columns,
-            rest: bool = rest,
-        ) -> None:
-            if source.pooled(site):  # one vector a window, of no token
-                whole = batch._replace(documents=batch.documents[:, :1])
-                return _count(source, result, site, states, whole, None, rest=rest)
-            if site in result.sites:
-                _count(
-                    source,
-                    result,
-                    site,
-                    states,
-                    batch,
-                    ids if source.vocabulary else None,
-                    rest=rest,
-                )
-            at_site = SiteBatch(
-                site,
-                states,
-                ids,
-                windows,
-                skip_first=skip_first,
-                documents=torch.from_numpy(batch.documents),
-            )
-            for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
-                update(at_site)
-            if len(chosen) and (site in result.sites or site in watch):
-                columns[f"state.{site}"] = fetched(chosen.of(states), torch.float32)
-
-        with uninterrupted():
-            result.whole = False
-            source.visit(batch, names, take)
-            if source.vocabulary:
-                result.counts.update(ids)
-            for extra in () if rest else kept:
-                extra.update(ids, windows)
-            if len(chosen):
-                result.put(chosen, columns)
-            result.windows += len(windows)
-            result.next = windows[-1] + 1
-            result.whole = True
+        counter.add(batch)
         if after is not None:
             after(batch)
-    result.settle()
+    result.pending.finish()
 
 
-def _count(
-    source: VectorSource,
-    result: Accumulation,
-    site: str,
-    states: Tensor,
-    batch: Batch,
-    ids: Tensor | None,
-    *,
-    rest: bool,
-) -> None:
-    """Add a batch to a site's statistics, on a card when the next site comes; BadInput where a
-    state is NaN or infinite.
+@dataclass
+class _BatchCounter:
+    """Adds the batches of a source to an accumulation and shows them to the probes."""
+
+    source: VectorSource
+    result: Accumulation
+    watch: Watchers
+    passing: Watchers
+    skip_first: int
+
+    def __post_init__(self) -> None:
+        self.sites = list(dict.fromkeys([*self.result.sites, *self.watch, *self.passing]))
+        self.token_counters: list[FirstWindows | BlockedCounts] = []
+        if self.source.vocabulary:
+            for extra in self.result.extras.values():
+                if isinstance(extra, FirstWindows | BlockedCounts):
+                    self.token_counters.append(extra)
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch: the states of all sites, its tokens, and its sampled positions."""
+        result = self.result
+        current = _CurrentBatch(self, batch)
+        with uninterrupted():
+            result.complete = False
+            self.source.visit(batch, self.sites, current.take)
+            if self.source.vocabulary:
+                result.counts.update(current.ids)
+            if not current.remainder:
+                for counter in self.token_counters:
+                    counter.update(current.ids, current.windows)
+            if len(current.sampled):
+                result.put_sample(current.sampled, current.columns)
+            result.windows += len(current.windows)
+            result.next = current.windows[-1] + 1
+            result.complete = True
+
+
+class _CurrentBatch:
+    """The batch that is being added: its tokens, and the columns of its sampled positions.
+
+    `remainder`: whether it is the shorter window at the end of stored states.
     """
-    statistics = result.sites[site]
-    documents = torch.from_numpy(batch.documents)
-    # the model may go on in its memory
-    states = states.detach().to(statistics.device, copy=statistics.device.type != "cpu")
-    norms = fetched(lengths(states))
 
-    def add() -> None:
+    def __init__(self, counter: _BatchCounter, batch: Batch) -> None:
+        self.counter = counter
+        self.source = counter.source
+        self.result = counter.result
+        self.batch = batch
+        self.ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
+        self.windows: list[int] = batch.indices.tolist()
+        length = batch.ids.shape[1]
+        self.remainder = length < self.source.context and not self.source.alone
+        self.sampled = self.result.sample.offer(self.windows, length)
+        contexts = _contexts(self.ids, self.sampled.rows, self.sampled.positions)
+        self.columns: Columns = {
+            "id": fetched(self.sampled.of(self.ids)),
+            "context": fetched(contexts),
+        }
+
+    def take(self, site: str, states: Tensor) -> None:
+        """Count the states [B, T, width] of one site, and show them to the probes."""
+        if self.source.pooled(site):  # one vector a window, of no token
+            documents = self.batch.documents[:, :1]
+            self._count(site, states, torch.from_numpy(documents), None)
+            return
+        counted = site in self.result.sites
+        if counted:
+            ids = self.ids if self.source.vocabulary else None
+            self._count(site, states, torch.from_numpy(self.batch.documents), ids)
+        if not self.remainder:
+            self._show(site, states)
+        if len(self.sampled) and (counted or site in self.counter.watch):
+            self.columns[f"state.{site}"] = fetched(self.sampled.of(states), torch.float32)
+
+    def _show(self, site: str, states: Tensor) -> None:
+        counter = self.counter
+        watchers = (*counter.passing.get(site, ()), *counter.watch.get(site, ()))
+        if not watchers:
+            return
+        at_site = SiteBatch(
+            site,
+            states,
+            self.ids,
+            self.windows,
+            skip_first=counter.skip_first,
+            documents=torch.from_numpy(self.batch.documents),
+        )
+        for watcher in watchers:
+            watcher(at_site)
+
+    def _count(self, site: str, states: Tensor, documents: Tensor, ids: Tensor | None) -> None:
+        """Add states to the statistics of a site; on a GPU, when the next site comes."""
+        statistics = self.result.sites[site]
+        on_cpu = statistics.device.type == "cpu"
+        # A copy on a GPU, because the model may overwrite the memory of its states.
+        states = states.detach().to(statistics.device, copy=not on_cpu)
+        norms = fetched(lengths(states))
+        add = partial(self._add, site, states, norms, documents, ids)
+        if on_cpu:
+            add()
+        else:
+            self.result.pending.finish()
+            self.result.pending.add(add)
+
+    def _add(
+        self,
+        site: str,
+        states: Tensor,
+        norms: Callable[[], Tensor],
+        documents: Tensor,
+        ids: Tensor | None,
+    ) -> None:
         try:
-            statistics.update(
-                states, batch.indices.tolist(), documents, ids, remainder=rest, norms=norms()
+            self.result.sites[site].update(
+                states, self.windows, documents, ids, remainder=self.remainder, norms=norms()
             )
         except NonFinite as error:
-            advice = (
-                "Try --dtype float32, or look for broken weights."
-                if source.lens
-                else "They are stored so."
-            )
+            live = self.source.lens is not None
+            advice = "Try --dtype float32, or look for broken weights."
+            dtype = str(states.dtype).removeprefix("torch.")
             raise BadInput(
-                f"{source.name} gives NaN or infinite values at site {site} (window "
-                f"{error.window}, position {error.position}, in "
-                f"{str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
+                f"{self.source.name} gives NaN or infinite values at site {site} (window "
+                f"{error.window}, position {error.position}, in {dtype}); nothing was averaged. "
+                f"{advice if live else 'They are stored so.'}"
             ) from None
-
-    return add() if statistics.device.type == "cpu" else result.settle(add)
 
 
 def _contexts(ids: Tensor, rows: Floats, positions: Floats) -> Tensor:
-    """The ids around each chosen position [chosen, 2·NEIGHBOURS + 1], −1 beyond the window's ends."""
+    """Return the ids around each position [n, 2·NEIGHBOURS + 1]; −1 beyond the window's ends."""
     padded = torch.nn.functional.pad(ids, (NEIGHBOURS, NEIGHBOURS), value=-1)
     columns = torch.from_numpy(positions)[:, None] + torch.arange(2 * NEIGHBOURS + 1)
     return padded[torch.from_numpy(rows)[:, None], columns]
-
-
-# ---- The probes of one pass: who sees which site, what they keep, and their rows in the result.
-
-WINDOWS = "windows:"
-COUNTS = "counts:"
-SAMPLE_BLOCKS = 8
-
-
-class ProbeRunner:
-    """The chosen probes of one model. Those that it cannot have are left out (`reasons`); expensive
-    ones are announced.
-
-    `accumulators`: what they keep, by "PROBE:SITE", for the pass; `sample`: how many vectors of a
-    site they need; `seconds`: how long each one's rows took.
-    """
-
-    def __init__(
-        self,
-        probes: Sequence[Probe],
-        source: VectorSource,
-        sites: tuple[str, ...],
-        settings: Scanning,
-        *,
-        announce: Callable[[str], None],
-    ):
-        device = torch.device("cpu") if source.device.type == "mps" else source.device
-        tokens = tuple(site for site in sites if not source.pooled(site))
-        self.setup = ProbeSetup(
-            source,
-            tokens,
-            source.context,
-            source.tokens,
-            settings.skip_first,
-            settings.seed,
-            device,
-            pairs=settings.pair_sets(),
-        )
-        self.reasons: dict[str, str] = {}
-        self.seconds: dict[str, float] = {}
-        self.probes: list[Probe] = []
-        self.accumulators: dict[str, Accumulator] = {}
-        for probe in probes:
-            reason = _lacks(probe, source) or probe.reason(self.setup)
-            if reason is not None:
-                self.reasons[probe.name] = reason
-                announce(f"{source.name} has no {probe.name}: {reason}.")
-                continue
-            self.probes.append(probe)
-            if probe.words.expensive:
-                announce(f"{probe.name} of {source.name} is expensive: {probe.cost(self.setup)}.")
-            for key, accumulator in probe.accumulators(self.setup).items():
-                self.accumulators[f"{probe.name}:{key}"] = accumulator
-        if self.probes and source.vocabulary:
-            self.accumulators[WINDOWS] = FirstWindows()
-            self.accumulators[COUNTS] = BlockedCounts(source.vocabulary)
-
-    @property
-    def sample(self) -> int:
-        return max((probe.words.sample for probe in self.probes), default=0)
-
-    def watch(self, accumulated: Accumulation) -> Watchers:
-        """Who sees what, by site: each probe's accumulator in the pass (which may have been read
-        from a store).
-        """
-        found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
-        if self.sample:
-            found[
-                self.setup.last
-            ] = []  # its states are to be sampled, even where `sites` leaves it out
-        for probe in self.probes:
-            for key, accumulator in self._own(accumulated, probe).items():
-                found[key.split("|")[0]].append(partial(probe.update, self.setup, key, accumulator))
-        return dict(found)
-
-    def passing(self) -> Watchers:
-        """Who only looks at what passes, by site."""
-        found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
-        for probe in self.probes:
-            for site in probe.passing(self.setup):
-                found[site].append(partial(probe.see, self.setup))
-        return dict(found)
-
-    @staticmethod
-    def _own(accumulated: Accumulation, probe: Probe) -> dict[str, Accumulator]:
-        start = f"{probe.name}:"
-        return {
-            key.removeprefix(start): own
-            for key, own in accumulated.extras.items()
-            if key.startswith(start)
-        }
-
-    def rows(
-        self, accumulated: Accumulation, clouds: Mapping[str, Cloud], place: Cells
-    ) -> dict[str, list[Row]]:
-        """Every probe's rows by its name, each with `place` (model, null) in front."""
-        columns = accumulated.sample.columns
-        sample = {
-            name.removeprefix("state."): x
-            for name, x in columns.items()
-            if name.startswith("state.")
-        }
-        sample |= {"id": columns["id"]} if "id" in columns else {}
-        kept = accumulated.extras.get(WINDOWS)
-        counted = accumulated.extras.get(COUNTS)
-        places = accumulated.sample.places.numpy()
-        counts = accumulated.counts.counts.numpy()
-        windows = (
-            kept.alike if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64)
-        )
-        parts = (
-            [part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else []
-        )
-        blocks = places[:, 0] * SAMPLE_BLOCKS // max(1, accumulated.next)
-        first = (places[:, 1] == 0) & (self.setup.skip_first == 0)
-        found: dict[str, list[Row]] = {name: [] for name in self.reasons}
-        for probe in self.probes:
-            clock = time.monotonic()
-            own = self._own(accumulated, probe)
-            data = ProbeData(
-                clouds, own, sample, counts, windows, accumulated.sites, parts, blocks, first
-            )
-            found[probe.name] = [
-                Row(place | probe.noted(row)) for row in probe.rows(self.setup, data)
-            ]
-            self.seconds[probe.name] = time.monotonic() - clock
-        return found
-
-
-def _lacks(probe: Probe, source: VectorSource) -> str | None:
-    """What a probe needs of stored states that these have not."""
-    if probe.needs == "model" and source.lens is None:
-        return "it looks at the model, and these are stored states"
-    if probe.needs != "vectors" and not source.vocabulary:
-        return "it needs token ids, which are not stored with these states"
-    return None

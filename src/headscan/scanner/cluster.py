@@ -3,6 +3,9 @@ tree.
 
 Each level of the tree merges `FAN` records of each key, so that no worker holds more than those of
 one site, and the sites are merged side by side.
+
+A record is the statistics of one site (or the counts, the sample, the accumulator of a probe) of
+one piece of the store.
 """
 
 import os
@@ -17,44 +20,66 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from headscan.measures.probe import PROBES
 from headscan.run import BadInput
 from headscan.run.spark import spark_session
-from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, empty_pass
-from headscan.scanner.settings import Scanning, choose
+from headscan.scanner.accumulate import Accumulation, accumulate
+from headscan.scanner.probe_runner import PassOptions, ProbeRunner
 from headscan.states import StoredSource, read_states
+from headscan.states.plan import ReadingPlan
 from headscan.statistics import Reservoir, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 
-# ---- A piece of stored states on a worker of a cluster: its statistics as records, and records merged.
-#
-# A record is the statistics of one site (or the counts, the sample, a probe's) of one piece of the
-# store.
-
 REFUSED = "refused"
-LONGEST = 2**31 - 2**20  # bytes that a record of Spark can hold
+"""The key of a record that is the message of a piece which cannot be read."""
+
+LARGEST_RECORD = 2**31 - 2**20
+"""Bytes that a record of Spark can hold."""
+
 RECORDS = pa.schema([("key", pa.string()), ("piece", pa.int64()), ("state", pa.binary())])
 SCHEMA = "key string, piece long, state binary"
+
+FAN = 4
+"""Records that are merged at once."""
+
+PIECES_A_CORE = 4
+"""A lost worker has done little of the work, and the last one is waited for briefly."""
+
 Kinds: TypeAlias = dict[str, type[Accumulator]]
+"""The accumulators whose states are in the records of each key."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shard:
-    """What a worker must know to take a piece of a store: where it is, the source's name and
-    vocabulary (so that no worker reads all token ids for it), sites and settings of the scan, the
-    window at which it begins, and how many pieces there are.
+    """The description of a store that a worker needs to read a piece of it.
+
+    Attributes:
+        where: path or URL.
+        name: of the source.
+        vocabulary: of the source, so that no worker reads all token ids to find it.
+        field: column of a table.
+        context, batch, max_tokens: how the store is cut into windows and batches.
+        sites, probes, options: of the scan.
+        first: the window at which it begins.
+        pieces: how many pieces there are.
     """
 
     where: str
     name: str
     vocabulary: int
+    field: str
+    context: int | None
+    batch: int | None
+    max_tokens: int | None
     sites: tuple[str, ...]
-    settings: Scanning
+    probes: tuple[str, ...]
+    options: PassOptions
     first: int
     pieces: int
 
     def source(self) -> StoredSource:
-        settings = self.settings
-        vectors = read_states(self.where, None if settings.field == "text" else settings.field)
+        """Return the store, opened by this worker."""
+        vectors = read_states(self.where, None if self.field == "text" else self.field)
         if vectors is None:
             raise BadInput(
                 f"A worker of the cluster sees no states at {self.where}: it must be where all "
@@ -63,93 +88,109 @@ class Shard:
         vectors = replace(vectors, name=self.name, vocabulary=self.vocabulary or None)
         return StoredSource(
             vectors,
-            context=settings.context,
-            batch=settings.batch,
-            max_tokens=settings.max_tokens,
+            context=self.context,
+            batch=self.batch,
+            max_tokens=self.max_tokens,
             where=self.where,
         )
 
     def take(self, piece: int) -> Accumulation:
-        """The pass over one piece: consecutive batches."""
+        """Return the pass over one piece: consecutive batches."""
         source = self.source()
-        settings = self.settings
         begin, end = bounds(source, self.first, piece, self.pieces)
-        runner = ProbeRunner(
-            choose(settings.measures)[1], source, self.sites, settings, announce=lambda _: None
-        )
-        accumulated = empty_pass(source, self.sites, runner, settings)
+        probes = [PROBES[name]() for name in self.probes]
+        runner = ProbeRunner(probes, source, self.sites, self.options, announce=_say_nothing)
+        accumulated = runner.empty_pass()
         batches = takewhile(lambda batch: int(batch.indices[0]) < end, source.batches(start=begin))
-        watch = runner.watch(accumulated)
-        passing = runner.passing()
         accumulate(
             source,
             batches,
             accumulated,
-            watch=watch,
-            passing=passing,
-            skip_first=settings.skip_first,
+            watch=runner.watch(accumulated),
+            passing=runner.passing(),
+            skip_first=self.options.skip_first,
         )
         return accumulated
 
 
+def _say_nothing(_: str) -> None:
+    """Announce nothing: the process that started the cluster does."""
+
+
 def bounds(source: StoredSource, first: int, piece: int, pieces: int) -> tuple[int, int]:
-    """The first window of a piece, and that of the next; pieces begin with batches."""
-    windows = source.whole + (1 if source.rest else 0)
-    start = first // source.batch
-    many = -(-windows // source.batch)
-    here, there = (start + (many - start) * number // pieces for number in (piece, piece + 1))
-    return max(first, here * source.batch), windows if piece + 1 == pieces else there * source.batch
+    """Return the first window of a piece and of the next one; pieces begin with batches."""
+    windows = _window_count(source)
+    first_batch = first // source.batch
+    batches = -(-windows // source.batch) - first_batch
+    begin = first_batch + batches * piece // pieces
+    end = first_batch + batches * (piece + 1) // pieces
+    last_window = windows if piece + 1 == pieces else end * source.batch
+    return max(first, begin * source.batch), last_window
 
 
-def partial_sums(shard: Shard, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The records of the pieces whose numbers are given. What cannot be read is a record, too: a
-    task that fails is tried four times, and nobody would see why.
+def _window_count(source: StoredSource) -> int:
+    """Return the windows of a store, a shorter one at its end included."""
+    return source.whole + (1 if source.rest else 0)
+
+
+def partial_sums(shard: Shard, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the pieces whose numbers are in the batches.
+
+    The refusal of a piece is a record, too: a task that failed would be tried four times, and its
+    message would be lost.
     """
     torch.set_num_threads(1)  # a worker has as many tasks at once as cores
-    for piece in (number for batch in given for number in batch.column(0).to_pylist()):
-        try:
-            yield from _records(piece, shard.take(piece))
-        except BadInput as error:
-            yield _record(REFUSED, piece, str(error).encode())
+    for batch in batches:
+        for piece in batch.column(0).to_pylist():
+            try:
+                yield from _records(piece, shard.take(piece))
+            except BadInput as error:
+                yield _record(REFUSED, piece, str(error).encode())
 
 
 def merge(kinds: Kinds, table: pa.Table) -> pa.Table:
-    """The records of one key as one, merged in the order of their pieces."""
+    """Merge the records of one key, in the order of their pieces, into one."""
     rows = sorted(table.to_pylist(), key=lambda row: int(row["piece"]))
     key = rows[0]["key"]
-    first = rows[0]["piece"]
-    return pa.Table.from_batches(
-        [_record(key, first, _together(kinds, key, [row["state"] for row in rows]))]
-    )
+    state = _merged_state(kinds, key, [row["state"] for row in rows])
+    return pa.Table.from_batches([_record(key, rows[0]["piece"], state)])
 
 
 def whole(rows: Iterable[tuple[str, int, bytes]], empty: Accumulation) -> Accumulation:
-    """One pass of the records that the tree has left."""
-    by_key = dict[str, list[tuple[int, bytes]]]()
+    """Return one pass from the records that the tree has left."""
+    by_key: dict[str, list[tuple[int, bytes]]] = {}
     for key, piece, state in rows:
         by_key.setdefault(key, []).append((piece, state))
     if REFUSED in by_key:
-        raise BadInput(min(by_key[REFUSED])[1].decode())
-    tensors = dict[str, Tensor]()
-    for key, parts in by_key.items():
-        merged = load(_together(kinds_of(empty), key, [state for _, state in sorted(parts)]))
-        tensors |= prefixed(key, merged) if key in kinds_of(empty) else merged
+        _, message = min(by_key[REFUSED])
+        raise BadInput(message.decode())
+
+    kinds = kinds_of(empty)
+    tensors: dict[str, Tensor] = {}
+    for key, pieces in by_key.items():
+        states = [state for _, state in sorted(pieces)]
+        merged = load(_merged_state(kinds, key, states))
+        tensors |= prefixed(key, merged) if key in kinds else merged
     return empty.restored(tensors)
 
 
 def kinds_of(accumulated: Accumulation) -> Kinds:
-    """What the records of each key are states of; other keys are of a number."""
+    """Return the accumulators of a pass by the keys of their records; other keys are numbers."""
     kinds: Kinds = {"counts": TokenCounts, "sample": Reservoir}
-    kinds |= {f"sites.{site}": SiteStatistics for site in accumulated.sites}
-    return kinds | {f"extras.{key}": type(extra) for key, extra in accumulated.extras.items()}
+    for site in accumulated.sites:
+        kinds[f"sites.{site}"] = SiteStatistics
+    for key, extra in accumulated.extras.items():
+        kinds[f"extras.{key}"] = type(extra)
+    return kinds
 
 
 def _records(piece: int, accumulated: Accumulation) -> Iterator[pa.RecordBatch]:
-    """A pass's state, by what can be merged apart from the rest."""
+    """Yield the state of a pass in records that can be merged independently."""
     state = accumulated.state()
     for key in dict.fromkeys(name.partition("/")[0] for name in state):
-        data = _saved({key: state[key]} if key in state else unprefixed(key, state))
-        if len(data) > LONGEST:
+        part = {key: state[key]} if key in state else unprefixed(key, state)
+        data = _saved(part)
+        if len(data) > LARGEST_RECORD:
             raise BadInput(
                 f"The statistics of {key} take {len(data) / 1e9:.1f} GB, and a record of Spark "
                 "holds 2."
@@ -158,20 +199,19 @@ def _records(piece: int, accumulated: Accumulation) -> Iterator[pa.RecordBatch]:
 
 
 def _record(key: str, piece: int, state: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {"key": [key], "piece": [piece], "state": [state]}, schema=RECORDS
-    )
+    columns = {"key": [key], "piece": [piece], "state": [state]}
+    return pa.RecordBatch.from_pydict(columns, schema=RECORDS)
 
 
 def _saved(state: Mapping[str, Tensor]) -> bytes:
     return save({name: tensor.contiguous() for name, tensor in state.items()})
 
 
-def _together(kinds: Kinds, key: str, states: list[bytes]) -> bytes:
-    """The states of one key, merged in order; the first of what could not be read."""
+def _merged_state(kinds: Kinds, key: str, states: list[bytes]) -> bytes:
+    """Return the states of one key merged in order; of refusals the first."""
     if key == REFUSED or len(states) == 1:
         return states[0]
-    if key not in kinds:  # how many windows were seen, and the number after the last
+    if key not in kinds:  # the number of windows, or the number after the last window
         numbers = torch.stack([load(state)[key] for state in states])
         return save({key: numbers.sum() if key == "windows" else numbers.max()})
     merged = kinds[key].restore(load(states[0]))
@@ -180,54 +220,50 @@ def _together(kinds: Kinds, key: str, states: list[bytes]) -> bytes:
     return _saved(merged.state())
 
 
-FAN = 4
-PIECES = 4  # pieces a core: what a lost worker had done is little, and none waits long for the last
-
-
 def on_cluster(
-    source: StoredSource,
-    sites: tuple[str, ...],
-    empty: Accumulation,
-    first: int,
-    settings: Scanning,
+    source: StoredSource, plan: ReadingPlan, runner: ProbeRunner, first: int, master: str
 ) -> Accumulation:
-    """The pass over a store from window `first` on, by workers of `settings.master`; `empty` is a
-    pass that has seen nothing.
+    """Return the pass over a store from window `first` on, by the workers of a Spark cluster.
 
-    What it says is what one process says, but for the order of additions. A worker that is lost
-    costs what it had done.
+    Its numbers are those of one process, but for the order of additions. When a worker is lost, the
+    pieces that it had finished are read again.
 
     Raises BadInput where Spark cannot be reached or gives up, or a worker cannot read the store.
     """
-    assert settings.master is not None
     assert source.where is not None
     where = source.where if "://" in source.where else os.path.abspath(source.where)
-    own = settings.but(text=None, tokenizer=None)
-    windows = source.whole + (1 if source.rest else 0)
-    with spark_session(settings.master) as session:
-        context = session.sparkContext
-        batches = -(-windows // source.batch) - first // source.batch
-        pieces = max(1, min(PIECES * context.defaultParallelism, batches))
-        rows = tree(
-            session,
-            Shard(where, source.name, source.vocabulary, sites, own, first, pieces),
-            kinds_of(empty),
-        ).collect()
+    empty = runner.empty_pass()
+    with spark_session(master) as session:
+        cores = session.sparkContext.defaultParallelism
+        batches = -(-_window_count(source) // source.batch) - first // source.batch
+        shard = Shard(
+            where=where,
+            name=source.name,
+            vocabulary=source.vocabulary,
+            field=plan.reading.field,
+            context=plan.windowing.context,
+            batch=plan.windowing.batch,
+            max_tokens=plan.reading.max_tokens,
+            sites=runner.sites,
+            probes=tuple(probe.name for probe in runner.probes),
+            options=runner.options,
+            first=first,
+            pieces=max(1, min(PIECES_A_CORE * cores, batches)),
+        )
+        rows = tree(session, shard, kinds_of(empty)).collect()
     source.passed()
     return whole(((row["key"], row["piece"], bytes(row["state"])) for row in rows), empty)
 
 
 def tree(session: Any, shard: Shard, kinds: Kinds) -> Any:
-    """The frame of records in which at most `FAN` pieces of each key are left."""
+    """Return the frame of records in which at most `FAN` pieces of each key are left."""
 
-    def merged(
-        table: pa.Table,
-    ) -> pa.Table:  # Spark looks at a function's arguments: a partial has none to it
+    # Spark inspects the arguments of this function, so it cannot be a partial of `merge`.
+    def merged(table: pa.Table) -> pa.Table:
         return merge(kinds, table)
 
-    frame = session.range(0, shard.pieces, 1, shard.pieces).mapInArrow(
-        partial(partial_sums, shard), SCHEMA
-    )
+    pieces = session.range(0, shard.pieces, 1, shard.pieces)
+    frame = pieces.mapInArrow(partial(partial_sums, shard), SCHEMA)
     size = 1
     while shard.pieces > FAN * size:
         size *= FAN

@@ -1,190 +1,37 @@
-"""One model of a scan: its pass over the text, its null's, and what they say."""
+"""One model of a scan: its pass over the text, its null's, and the rows that follow from them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import partial
 
-import numpy as np
-
-from headscan.measures.measure import WITHOUT_FIRST, WITHOUT_SINKS, Measure, gaussian_cloud
-from headscan.measures.outliers import outliers
+from headscan.measures.measure import Measure
 from headscan.measures.probe import Clouds, Probe
-from headscan.measures.spectrum import singular_values
 from headscan.run import ModelRecord, Row, Run, TextRecord
+from headscan.run.parts import Part
 from headscan.run.result import Arrays
-from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, empty_pass
+from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.differences import Estimates
+from headscan.scanner.memory import finishing, memory_bound
 from headscan.scanner.picture import coordinates, picture
+from headscan.scanner.probe_runner import PassOptions, ProbeRunner
 from headscan.scanner.result import Picture
-from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
+from headscan.scanner.site_cells import gaussian_cells, site_cells
 from headscan.scanner.sources import Subject, readable
 from headscan.states import VectorSource
-from headscan.statistics import (
-    Cloud,
-    SiteStatistics,
-    merged,
-    process_count,
-    process_rank,
-    same_everywhere,
-)
+from headscan.states.plan import ReadingPlan
+from headscan.statistics import Cloud, merged, process_count, process_rank, same_everywhere
 from headscan.statistics.errors import Errors
 from headscan.statistics.parallel import side_by_side
-from headscan.statistics.sinks import GROUPS
 from headscan.statistics.uncertainty import Cells
-from headscan.text import Batch, TextLike
+from headscan.text import Batch
 
-# ---- From finished statistics to the rows of a result: every measure of every site, with its interval, also without sinks.
-
-SUFFIXES = {"all": "", "without_first": WITHOUT_FIRST, "without_sinks": WITHOUT_SINKS}
-"""What the names of numbers end in, by the group of tokens that they are of."""
-
-
-def site_cells(
-    site: str,
-    statistics: SiteStatistics,
-    measures: Sequence[Measure] | None = None,
-    shown: Callable[[list[int]], list[str]] | None = None,
-    errors: Errors | None = None,
-    visit: Callable[[str, Cloud], None] | None = None,
-) -> tuple[Cells, Cloud]:
-    """The fields of one site (see the result's documentation) and the finished cloud of all its
-    positions.
-
-    Each measure appears as NAME and NAME_interval, and both without position 0 of each window
-    (NAME_without_first) and without sink tokens (NAME_without_sinks); a value that is not defined
-    is None, and `notes` says why. Beside them stand `effective_clusters`: how many independent ones
-    of its `clusters` (documents or windows) the text is worth, for the measure it says least of,
-    and what `outliers` says of sinks and coordinates (`shown` turns token ids into words). `errors`
-    are those of the same statistics and measures, where they are known already. `visit` is shown
-    the cloud of each group of tokens while it is there (not of groups with the same tokens as one
-    before; `without_sinks` always).
-    """
-    chosen = list(choose(None)[0] if measures is None else measures)
-    errors = errors or Errors.of(statistics, chosen)
-    values: dict[tuple[str, ...], Cells] = {}
-    outlying: Cells = {}
-    whole: Cloud | None = None
-    for group, name in reversed(
-        list(enumerate(GROUPS))
-    ):  # one cloud at a time: each is several matrices
-        occupied = statistics.occupied(name)
-        if occupied in values and (whole is not None or group):
-            continue
-        points = Cloud.of_sums(statistics.sums(name))
-        if occupied not in values:
-            alike = [
-                number
-                for number, each in enumerate(GROUPS)
-                if statistics.occupied(each) == occupied
-            ]
-            # The values come first: with eigenvectors, LAPACK finds eigenvalues of other last bits.
-            own: Cells = {
-                measure.name: measure(points) if points.count else None for measure in chosen
-            }
-            own["singular_values"] = singular_values(points).tolist() if points.count else []
-            values[occupied] = own | errors.cells(alike, points, own)
-        if name == "without_sinks":
-            outlying = outliers(statistics, points, shown) | over_lengths(
-                statistics, chosen, points.count, values[occupied]
-            )
-        if visit is not None:
-            visit(name, points)
-        if occupied == statistics.occupied("all"):
-            whole = points
-    assert whole is not None
-    errors.sums = None  # which are large
-    cells: Cells = {"site": site, "tokens": whole.count, "width": whole.width}
-    notes: list[str] = []
-    for name, suffix in SUFFIXES.items():
-        own = values[statistics.occupied(name)]
-        for measure in chosen:
-            for end in ("", "_interval"):
-                if measure.name + end in own:
-                    cells[f"{measure.name}{suffix}{end}"] = own[measure.name + end]
-            if own[measure.name] is None:
-                notes.append(f"{measure.name}{suffix} is not defined: {measure.words.undefined}")
-            elif own[f"{measure.name}_interval"] is None:
-                notes.append(f"{measure.name}{suffix} has no interval: {errors.reason(measure)}")
-        for name in ("singular_values", "effective_clusters", "clusters"):
-            cells[name + suffix] = own[name]
-    cells |= outlying
-    if whole.zeros:
-        notes.append(
-            f"{whole.zeros} vectors are zero and have no direction; average_cosine leaves them out"
-        )
-    cells["notes"] = notes
-    return cells, whole
-
-
-def over_lengths(
-    statistics: SiteStatistics, measures: Sequence[Measure], tokens: int, values: Cells
-) -> Cells:
-    """A number is one at a length: the core measures of the text's beginning, at each doubling up
-    to all `tokens`, without sinks. `lengths` [k] in tokens, and NAME_without_sinks_curve [k], which
-    ends with the `values` of the whole.
-    """
-    chosen = [measure for measure in measures if measure.words.core]
-    clouds = [Cloud.of_sums(sums) for sums in statistics.prefixes()] if chosen else []
-    clouds = [cloud for cloud in clouds if 1 < cloud.count < tokens]
-    found: Cells = {"lengths": [*(cloud.count for cloud in clouds), tokens]} if clouds else {}
-    for one in chosen if clouds else ():
-        found[f"{one.name}{WITHOUT_SINKS}_curve"] = [
-            *(one(cloud) for cloud in clouds),
-            values[one.name],
-        ]
-    return found
-
-
-def gaussian_cells(
-    cells: Cells, measures: Sequence[Measure] | None = None, *, seed: int = 0
-) -> Cells:
-    """The Gaussian null of a site: each measure on round clouds of the same count, width and mean
-    squared norm.
-
-    The value is the mean over draws, the interval their range; draws are 8, or 2 beyond 1,024
-    dimensions.
-    """
-    chosen = choose(None)[0] if measures is None else measures
-    count = cells["tokens"]
-    width = cells["width"]
-    spectrum = cells["singular_values"]
-    assert isinstance(count, int)
-    assert isinstance(width, int)
-    mean_square = float(np.square(np.asarray(spectrum, dtype=np.float64)).sum())
-    notes: list[str] = []
-    null: Cells = {"null": "gaussian", "tokens": count, "width": width, "notes": notes}
-    clouds = _round_clouds(count, width, seed)
-    for measure in chosen:
-        # Measures of length scale with the cloud; all others do not see the scale. One set of draws
-        # serves all sites.
-        scale = mean_square**0.5 if measure.words.group == "norms" else 1.0
-        values = [scale * value for value in map(measure, clouds) if value is not None]
-        null[measure.name] = float(np.mean(values)) if values else None
-        null[f"{measure.name}_interval"] = [min(values), max(values)] if values else None
-        if not values:
-            notes.append(f"{measure.name} is not defined: {measure.words.undefined}")
-    null["singular_values"] = (
-        mean_square**0.5 * np.mean([singular_values(c) for c in clouds], axis=0)
-    ).tolist()
-    return null
-
-
-@lru_cache(maxsize=4)
-def _round_clouds(count: int, width: int, seed: int) -> tuple[Cloud, ...]:
-    generator = np.random.default_rng([seed, count, width])
-    draws = 8 if width <= 1024 else 2
-    return tuple(
-        gaussian_cloud(count, width, mean_square_norm=1.0, generator=generator)
-        for _ in range(draws)
-    )
-
-
-LARGE = 2**30  # bytes from which on a scan says what it will take
+ANNOUNCED_BYTES = 2**30
+"""A scan that may hold more than this announces its memory before it begins."""
 
 
 @dataclass
 class Examined:
-    """What a scan says of one model."""
+    """The rows, pictures and records of one model of a scan."""
 
     record: ModelRecord
     text: TextRecord
@@ -200,243 +47,311 @@ class Examined:
     rounding: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class FinishedSite:
+    """The numbers of one site, their errors and the coordinates of its picture."""
+
+    site: str
+    cells: Cells
+    errors: Errors
+    arrays: Arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePass:
+    """One pass over a source: its name among the stored parts, and the name that users read.
+
+    `store`: whether further passes follow, and so its finished state is stored for a resume.
+    """
+
+    name: str
+    label: str
+    source: VectorSource
+    sites: tuple[str, ...]
+    runner: ProbeRunner
+    store: bool
+
+
 @dataclass
 class Examiner:
-    """Examines one source after the other with the same measures and probes."""
+    """Examines one source after the other with the same measures and probes.
+
+    Attributes:
+        plan: how the sources are read; its text can be read as often as is needed.
+        options: those of each pass.
+        null: whether the architecture with random weights is read, too.
+        master: the Spark cluster that reads stored states; None where this process reads them.
+    """
 
     measures: Sequence[Measure]
     probes: Sequence[Probe]
-    text: TextLike | None
-    settings: Scanning
+    plan: ReadingPlan
+    options: PassOptions
     run: Run
+    null: bool = False
+    master: str | None = None
 
     def examine(self, subject: Subject, number: int, *, last: bool) -> Examined:
-        """The pass of one model and, where asked, of the same architecture with random weights.
+        """Read one model and, with `null`, the same architecture with random weights.
 
         The model's weights are given back before the random ones are drawn: the two are not in
-        memory at once, unless whoever called holds the model.
+        memory at once, unless the caller holds the model. `last`: no model follows.
         """
-        model, control = self._trained(subject, number, more=self.settings.null or not last)
+        examined, control = self._trained(subject, number, store=self.null or not last)
         subject.release()
-        if self.settings.null:
-            self._null(model, control(), number, more=not last)
-        return model
+        if self.null:
+            random_source = control()
+            self._add_gaussian(examined)
+            if random_source is not None:
+                self._add_random(examined, random_source, number, store=not last)
+        return examined
 
     def _trained(
-        self, subject: Subject, number: int, *, more: bool
+        self, subject: Subject, number: int, *, store: bool
     ) -> tuple[Examined, Callable[[], VectorSource | None]]:
-        """The pass of the model itself, and what makes its random-weight control; neither holds its
-        weights.
+        """Read the model itself; return its rows, and a function that makes its control.
+
+        Neither of the two holds the weights of the model.
         """
-        source = subject.source(self.text)
+        source = subject.source(self.plan.text)
         sites = subject.sites(source)
-        runner = ProbeRunner(self.probes, source, sites, self.settings, announce=self.run.announce)
-        accumulated, text = self._pass(
-            f"{number}", source, sites, runner, label=source.name, more=more
+        runner = ProbeRunner(self.probes, source, sites, self.options, announce=self.run.announce)
+        one_pass = SourcePass(
+            name=f"{number}",
+            label=source.name,
+            source=source,
+            sites=sites,
+            runner=runner,
+            store=store,
         )
-        model = Examined(source.record(), text, source.batch)
-        every = self._finished(f"{number}", source, sites, accumulated, more=more, pictured=True)
-        for depth, (cells, errors, arrays) in enumerate(every):
-            model.rounding.append(errors.rounding)
-            model.sites.append(Row({"model": source.name, "depth": depth, **cells}))
-            model.estimates.append(Estimates(source.name, sites[depth], cells, errors))
-            model.arrays |= arrays
-        model.picture = picture(source, accumulated, self.settings.sample)
-        model.tables = runner.rows(
-            accumulated, Clouds(accumulated.sites, runner.setup.sites), {"model": source.name}
+        accumulated, text = self._read(one_pass)
+        examined = Examined(source.record(), text, source.batch)
+        finished = self._finished(one_pass, accumulated, pictured=True)
+        for depth, at_site in enumerate(finished):
+            examined.rounding.append(at_site.errors.rounding)
+            leading: Cells = {"model": source.name, "depth": depth}
+            examined.sites.append(Row(leading | at_site.cells))
+            examined.estimates.append(
+                Estimates(source.name, at_site.site, at_site.cells, at_site.errors)
+            )
+            examined.arrays |= at_site.arrays
+        examined.picture = picture(source, accumulated, self.options.sample)
+        clouds = Clouds(accumulated.sites, runner.setup.sites)
+        examined.tables = runner.rows(accumulated, clouds, {"model": source.name})
+        examined.seconds = runner.seconds
+        examined.reasons = runner.reasons
+        return examined, subject.control(source, self.plan.text)
+
+    def _add_gaussian(self, examined: Examined) -> None:
+        """Add the Gaussian null of every site."""
+        for depth, row in enumerate(examined.sites):
+            leading: Cells = {
+                "model": examined.record.name,
+                "depth": depth,
+                "site": row.text("site"),
+            }
+            cells = gaussian_cells(dict(row), self.measures, seed=self.options.seed)
+            examined.nulls.append(Row(leading | cells))
+
+    def _add_random(
+        self, examined: Examined, source: VectorSource, number: int, *, store: bool
+    ) -> None:
+        """Add the rows of the random-weight control, each before the Gaussian null of its site.
+
+        The expensive probes are left out.
+        """
+        model = examined.record.name
+        sites = tuple(row.text("site") for row in examined.sites)
+        cheap_probes = [probe for probe in self.probes if not probe.words.expensive]
+        runner = ProbeRunner(cheap_probes, source, sites, self.options, announce=_say_nothing)
+        one_pass = SourcePass(
+            name=f"{number}-random-init",
+            label=f"{model}, random weights",
+            source=source,
+            sites=sites,
+            runner=runner,
+            store=store,
         )
-        model.seconds = runner.seconds
-        model.reasons = runner.reasons
-        return model, subject.control(source, self.text)
+        accumulated, _ = self._read(one_pass)
+        finished = self._finished(one_pass, accumulated)
+        gaussian_rows = examined.nulls
+        examined.nulls = []
+        for depth, at_site in enumerate(finished):
+            leading: Cells = {
+                "model": model,
+                "depth": depth,
+                "site": at_site.site,
+                "null": "random-init",
+            }
+            examined.nulls.append(Row(leading | at_site.cells))
+            examined.nulls.append(gaussian_rows[depth])
+            examined.estimates.append(
+                Estimates(model, at_site.site, at_site.cells, at_site.errors, null=True)
+            )
+            examined.rounding.append(at_site.errors.rounding)
+
+        clouds = Clouds(accumulated.sites, runner.setup.sites)
+        tables = runner.rows(accumulated, clouds, {"model": model, "null": "random-init"})
+        for name, rows in tables.items():
+            examined.tables.setdefault(name, []).extend(rows)
+        for name, seconds in runner.seconds.items():
+            examined.seconds[name] = examined.seconds.get(name, 0.0) + seconds
 
     def _finished(
-        self,
-        name: str,
-        source: VectorSource,
-        sites: tuple[str, ...],
-        accumulated: Accumulation,
-        *,
-        more: bool,
-        pictured: bool = False,
-    ) -> list[tuple[Cells, Errors, Arrays]]:
-        """The cells, errors and coordinates of every site; those that float32 products left too
-        coarse are read again.
-        """
-        made = dict(
-            zip(sites, self._sites(source, sites, accumulated, pictured=pictured), strict=True)
-        )
-        coarse = same_everywhere(
-            "\n".join(site for site, (_, errors, _) in made.items() if errors.rounding > 1)
-        )
-        if coarse:
-            again = tuple(coarse.split("\n"))
-            self.run.announce(
-                f"{source.name} is read once more, with float64 products, at {', '.join(again)}."
-            )
-            exact = replace(self, settings=self.settings.but(arithmetic="exact"))
-            runner = ProbeRunner([], source, again, exact.settings, announce=self.run.announce)
-            second, _ = exact._pass(
-                f"{name}-exact", source, again, runner, label=source.name, more=more
-            )
-            accumulated.sites |= second.sites
-            made |= zip(
-                again, self._sites(source, again, accumulated, pictured=pictured), strict=True
-            )
-        return list(made.values())
+        self, one_pass: SourcePass, accumulated: Accumulation, *, pictured: bool = False
+    ) -> list[FinishedSite]:
+        """Return the numbers of every site.
 
-    def _sites(
+        Sites that float32 products left too coarse are read again, with float64 products.
+        """
+        source = one_pass.source
+        finished = self._finished_sites(source, one_pass.sites, accumulated, pictured=pictured)
+        coarse = [at_site.site for at_site in finished if at_site.errors.rounding > 1]
+        listed = same_everywhere("\n".join(coarse))
+        if not listed:
+            return finished
+
+        sites = tuple(listed.split("\n"))
+        self.run.announce(
+            f"{source.name} is read once more, with float64 products, at {', '.join(sites)}."
+        )
+        exact = replace(self, options=replace(self.options, bounded=False))
+        runner = ProbeRunner([], source, sites, exact.options, announce=self.run.announce)
+        exact_pass = replace(one_pass, name=f"{one_pass.name}-exact", sites=sites, runner=runner)
+        exact_accumulated, _ = exact._read(exact_pass)
+        accumulated.sites |= exact_accumulated.sites
+        by_site = {at_site.site: at_site for at_site in finished}
+        for at_site in self._finished_sites(source, sites, accumulated, pictured=pictured):
+            by_site[at_site.site] = at_site
+        return list(by_site.values())
+
+    def _finished_sites(
         self,
         source: VectorSource,
         sites: tuple[str, ...],
         accumulated: Accumulation,
         *,
-        pictured: bool = False,
-    ) -> Iterator[tuple[Cells, Errors, Arrays]]:
-        """The cells of every site, their errors and, where it is pictured, the picture's
-        coordinates.
-        """
-
-        def finish(site: str) -> tuple[Cells, Errors, Arrays]:
-            statistics = accumulated.sites[site]
-            arrays = Arrays()
-            errors = Errors.of(statistics, self.measures)
-
-            def visit(group: str, cloud: Cloud) -> None:
-                if pictured and group == "without_sinks":
-                    size = self.settings.sample
-                    words = bool(source.vocabulary)
-                    arrays.update(
-                        coordinates(source.name, site, cloud, accumulated, size, words=words)
-                    )
-
-            shown = source.words if pictured else None
-            return (
-                site_cells(site, statistics, self.measures, shown, errors, visit)[0],
-                errors,
-                arrays,
-            )
-
+        pictured: bool,
+    ) -> list[FinishedSite]:
+        """Return the numbers of these sites; several are computed at once where memory allows."""
         devices = [accumulated.sites[site].device for site in sites]
         device = next((device for device in devices if device.type != "cpu"), devices[0])
-        return side_by_side(finish, sites, finishing(max(map(source.width, sites))), device)
+        widest = max(source.width(site) for site in sites)
+        finish = partial(self._finished_site, source, accumulated, pictured)
+        return list(side_by_side(finish, sites, finishing(widest), device))
 
-    def _null(
-        self, found: Examined, random: VectorSource | None, number: int, *, more: bool
-    ) -> None:
-        """Random weights (without the expensive probes; of a model only) and the Gaussian, beside
-        every site.
-        """
-        gaussians = []
-        for depth, row in enumerate(found.sites):
-            place: Cells = {"model": found.record.name, "depth": depth, "site": row.text("site")}
-            gaussians.append(
-                Row(place | gaussian_cells(dict(row), self.measures, seed=self.settings.seed))
-            )
-        if random is None:
-            found.nulls += gaussians
-            return
-        model = found.record.name
-        sites = tuple(row.text("site") for row in found.sites)
-        cheap = [probe for probe in self.probes if not probe.words.expensive]
-        runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
-        name = f"{number}-random-init"
-        label = f"{model}, random weights"
-        accumulated, _ = self._pass(name, random, sites, runner, label=label, more=more)
-        every = self._finished(name, random, sites, accumulated, more=more)
-        for depth, (site, (cells, errors, _)) in enumerate(zip(sites, every, strict=True)):
-            found.nulls.append(
-                Row({"model": model, "depth": depth, "site": site, "null": "random-init", **cells})
-            )
-            found.estimates.append(Estimates(model, site, cells, errors, null=True))
-            found.nulls.append(gaussians[depth])
-            found.rounding.append(errors.rounding)
-        place = {"model": model, "null": "random-init"}
-        for name, rows in runner.rows(
-            accumulated, Clouds(accumulated.sites, runner.setup.sites), place
-        ).items():
-            found.tables.setdefault(name, []).extend(rows)
-        for name, seconds in runner.seconds.items():
-            found.seconds[name] = found.seconds.get(name, 0.0) + seconds
+    def _finished_site(
+        self, source: VectorSource, accumulated: Accumulation, pictured: bool, site: str
+    ) -> FinishedSite:
+        """Return the numbers of a site; `pictured`: with the coordinates of its sampled tokens."""
+        statistics = accumulated.sites[site]
+        errors = Errors.of(statistics, self.measures)
+        if not pictured:
+            cells, _ = site_cells(site, statistics, self.measures, errors=errors)
+            return FinishedSite(site, cells, errors, {})
 
-    def _pass(
-        self,
-        name: str,
-        source: VectorSource,
-        sites: tuple[str, ...],
-        runner: ProbeRunner,
-        *,
-        label: str,
-        more: bool,
-    ) -> tuple[Accumulation, TextRecord]:
-        """One pass of one model, continued where a stored one stands; the merged statistics and
-        what was read.
+        arrays = Arrays()
 
-        `more` passes are to come: then the finished one is stored, too, where that takes little of
-        the time.
-        """
-        settings = self.settings
-        parts = self.run.parts
-        needed = memory_bound(
-            [source.width(site) for site in sites],
-            context=source.context,
-            tokens=source.tokens,
-            batch=source.batch * source.context,
+        def add_coordinates(group: str, cloud: Cloud) -> None:
+            if group == "without_sinks":
+                size = self.options.sample
+                words = bool(source.vocabulary)
+                arrays.update(coordinates(source.name, site, cloud, accumulated, size, words=words))
+
+        cells, _ = site_cells(
+            site, statistics, self.measures, source.words, errors, add_coordinates
         )
-        if needed > LARGE:
-            self.run.announce(
-                f"The scan of {label} takes at most {needed / 1e9:.2g} GB beside the model."
-            )
-        stored = parts.read(name)
-        accumulated = empty_pass(source, sites, runner, settings)
-        if stored:
-            accumulated = accumulated.restored(dict(stored.tensors))
-        if process_count() == 1 and settings.engine == "spark":
-            from headscan.scanner.cluster import on_cluster
+        return FinishedSite(site, cells, errors, arrays)
 
-            empty = empty_pass(source, sites, runner, settings)
-            accumulated.merge(
-                on_cluster(readable(source), sites, empty, accumulated.next, settings)
-            )
-        own = source.batches(
+    def _read(self, one_pass: SourcePass) -> tuple[Accumulation, TextRecord]:
+        """Read a source once, from where a stored pass stopped.
+
+        Returns the statistics of all processes and the record of the text.
+        """
+        source = one_pass.source
+        runner = one_pass.runner
+        self._announce_memory(one_pass)
+        stored = self.run.parts.read(one_pass.name)
+        accumulated = self._begun(one_pass, stored)
+        batches = source.batches(
             start=accumulated.next,
             process=process_rank(),
             processes=process_count(),
             expected=stored.note if stored else None,
         )
 
-        def store(*, must: bool = False) -> None:
-            if self.run.folder is None or not accumulated.whole:
-                return
-            accumulated.settle()
-            state = accumulated.state()
-            if must or parts.affordable(sum(tensor.nbytes for tensor in state.values())):
-                parts.write(name, state, note=source.mark())
-
-        def after(batch: Batch) -> None:
+        def after(_: Batch) -> None:
+            next_window = accumulated.next
             self.run.progress(
-                label, source.read(accumulated.next), source.expects(accumulated.next), "tokens"
+                one_pass.label, source.read(next_window), source.expects(next_window), "tokens"
             )
-            if parts.due():
-                store()
+            if self.run.parts.due():
+                self._store(one_pass, accumulated)
 
         try:
-            watch = runner.watch(accumulated)
-            passing = runner.passing()
             accumulate(
                 source,
-                own,
+                batches,
                 accumulated,
                 after=after,
-                watch=watch,
-                passing=passing,
-                skip_first=settings.skip_first,
+                watch=runner.watch(accumulated),
+                passing=runner.passing(),
+                skip_first=self.options.skip_first,
             )
         except KeyboardInterrupt:
-            store(must=True)
+            self._store(one_pass, accumulated, always=True)
             raise
-        # Probes may be interrupted too: a finished pass is stored before it is merged with others'.
-        if more or runner.probes or process_count() > 1:
-            store()
+        # Probes may be interrupted, too: a finished pass is stored before it is merged with those
+        # of other processes.
+        if one_pass.store or runner.probes or process_count() > 1:
+            self._store(one_pass, accumulated)
         text = source.text()
-        accumulated = merged(accumulated)
-        return accumulated, text
+        return merged(accumulated), text
+
+    def _begun(self, one_pass: SourcePass, stored: Part | None) -> Accumulation:
+        """Return the accumulation that a pass begins with: empty, stored, or a cluster's."""
+        runner = one_pass.runner
+        accumulated = runner.empty_pass()
+        if stored:
+            accumulated = accumulated.restored(dict(stored.tensors))
+        if process_count() == 1 and self.master is not None:
+            from headscan.scanner.cluster import on_cluster
+
+            source = readable(one_pass.source)
+            first = accumulated.next
+            accumulated.merge(on_cluster(source, self.plan, runner, first, self.master))
+        return accumulated
+
+    def _announce_memory(self, one_pass: SourcePass) -> None:
+        source = one_pass.source
+        needed = memory_bound(
+            [source.width(site) for site in one_pass.sites],
+            context=source.context,
+            tokens=source.tokens,
+            batch=source.batch * source.context,
+        )
+        if needed > ANNOUNCED_BYTES:
+            self.run.announce(
+                f"The scan of {one_pass.label} takes at most {needed / 1e9:.2g} GB beside the "
+                "model."
+            )
+
+    def _store(
+        self, one_pass: SourcePass, accumulated: Accumulation, *, always: bool = False
+    ) -> None:
+        """Store the state of a pass for a resume, where that takes little of the time.
+
+        `always`: also where it takes long. A batch that is only partly added is not stored.
+        """
+        if self.run.folder is None or not accumulated.complete:
+            return
+        accumulated.pending.finish()
+        state = accumulated.state()
+        size = sum(tensor.nbytes for tensor in state.values())
+        parts = self.run.parts
+        if always or parts.affordable(size):
+            parts.write(one_pass.name, state, note=one_pass.source.mark())
+
+
+def _say_nothing(_: str) -> None:
+    """Announce nothing."""

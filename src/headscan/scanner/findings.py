@@ -1,247 +1,121 @@
-"""What the numbers say in words: findings with a code, a level and the number they rest on."""
+"""The findings of a scan: sentences with a code, a level and the number that they are based on."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Literal
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.sentence import SENTENCE
-from headscan.model.sites import is_block, last_block
-from headscan.run.rows import Finding, Row, TextRecord
+from headscan.model.sites import last_block
+from headscan.run.rows import Finding, Row
+from headscan.scanner.anatomy_findings import built, listed, says
+from headscan.scanner.cautions import EDGE, FEW, doubt, edge_caution, is_few, things_at
 from headscan.scanner.differences import SAME_LENGTH
 
-# ---- What the anatomy of a cone says in a sentence: who builds it, who takes it away.
-
-CONE = 0.05
-AWAY = 0.1
-"""Average cosines below CONE are no cone to speak of; shares taken away are named from AWAY on."""
-
-
-def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
-    """One finding (code BUILT) a model, at its last block: the fewest branches that make half of
-    the cone's squared length.
-
-    Shares of anatomy are of all tokens, sinks too, as is the cosine that it is a sum of.
-    """
-    findings = []
-    trained = [row for row in rows if not row.get("null") and row["kind"] == "branch"]
-    for model in dict.fromkeys(row.text("model") for row in trained):
-        mine = [row for row in trained if row["model"] == model and is_block(row.text("site"))]
-        last = mine[-1] if mine else None
-        at = next(
-            (row for row in sites if last and (row["model"], row["site"]) == (model, last["site"])),
-            None,
-        )
-        cosine = at.number("average_cosine") if at is not None else None
-        if at is None or cosine is None or cosine < CONE:
-            continue
-        site = at.text("site")
-        shares = [
-            (row.text("part"), row.number("share") or 0.0) for row in mine if row["site"] == site
-        ]
-        shares.sort(key=lambda item: -item[1])
-        sums = list(accumulate(share for _, share in shares))
-        half = shares[: 1 + next((k for k, total in enumerate(sums) if total >= 0.5), len(sums))]
-        branches = _listed([f"{name} ({share:.0%})" for name, share in half])
-        text = (
-            f"The cone at {site} (average cosine of all tokens {cosine:.2f}) is built by {branches}"
-        )
-        away = [(name, share) for name, share in shares if share < 0]
-        taken = sum(share for _, share in away)
-        if taken < -AWAY:
-            most = _listed([f"{name} ({-share:.0%})" for name, share in away[:-4:-1]])
-            text += f"; {-taken:.0%} is taken away, most by {most}"
-        findings.append(_finding("BUILT", "notice", at, half[0][1], f"{text}."))
-    return findings
-
-
-def says(rows: Sequence[Row]) -> list[Finding]:
-    """One finding (code SAYS) a model: whether the mean's logits are the tokens' frequencies, and
-    what a bias takes away.
-    """
-    findings = []
-    for row in rows:
-        r = row.number("correlation")
-        chance = row.number("random")
-        if row.get("null") or r is None or chance is None:
-            continue
-        level = f"r = {r:.2f} with the log frequency (a random direction: up to {chance:.2f})"
-        words = f"says how {'frequent' if r > 0 else 'rare'} each token is: its logits have {level}"
-        if (row.number("random_p") or 0.0) >= 0.05:
-            words = (
-                "says no more of how frequent each token is than a random one: its logits have "
-                f"{level}"
-            )
-        text = f"The common direction at {row['site']} {words}"
-        before = row.number("cosine")
-        after = row.number("cosine_after")
-        if before is not None and after is not None and before >= CONE:
-            text += (
-                "; a bias of the head takes it away without changing a logit: average cosine "
-                f"{before:.3f}, then {after:.3f}"
-            )
-        findings.append(_finding("SAYS", "notice", row, r, f"{text}."))
-    return findings
-
-
-def _listed(names: list[str]) -> str:
-    """`a, b and c`; of more than six the first six and how many more.
-
-    >>> _listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    if len(names) > 6:
-        names = [*names[:6], f"{len(names) - 6} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-NEAR = 1.5
-"""Within this factor of its limit a cone depends on the windows: gpt-vanilla's most is .18 in
-windows of 64 and .12 in 128.
-"""
-EDGE = 1.1
-"""The same of what is far from the origin, along one direction, or flat: of six causal models on
-two texts these numbers moved by less between windows of 64 and 128, and between 2,048 and 20,000
-tokens.
-"""
-FEW = 2048
-"""No alarm rests on fewer tokens: all-mpnet-base-v2's average cosine is .41 on 256, .36 on 1,024,
-.24 on 2,048 of one text.
-"""
-
-
-def _edge(share: float, limit: str) -> str:
-    """The caution of a number that is barely beyond its limit, or barely short of it; `share` 1 is
-    the limit itself.
-    """
-    where = "just beyond" if share >= 1 else "just short of"
-    near = (
-        f" That is {where} the limit of {limit}: windows or texts of another length may be on its "
-        "other side."
-    )
-    return near if 1 / EDGE < share < EDGE else ""
-
-
-def _doubt(
-    row: Row, name: str, limits: Sequence[float], style: str, edge: str = "", scale: float = 1.0
-) -> str:
-    """The caution of a number whose interval, times `scale`, holds a limit of its finding (the
-    second is that of an alert), or that has none; otherwise that of its `edge`.
-    """
-    field = leading(row, name)
-    ends = row.interval(field)
-    least = -1 / max((row.number("tokens") or 2) - 1, 1)
-    if ends is None:
-        return edge + (
-            f" It has no interval: too little was read at {row['site']}."
-            if f"{field}_interval" in row
-            else ""
-        )
-    low, high = (end * scale for end in ends)
-    held = [
-        f"{limit:{style}}{' (an alert)' if k else ''}"
-        for k, limit in enumerate(limits)
-        if low < limit < high
-    ]
-    cut = " (the least that it can be)" if name == "average_cosine" and low <= least else ""
-    spread = f"{low:z{style}}{cut} to {high:{style}}"  # no -0.00
-    said = (
-        f" At {row['site']} its 95% interval, {spread}, holds the "
-        f"limit{'s' if len(held) > 1 else ''} of {' and '.join(held)}"
-    )
-    return f"{said}: another such stretch of text may be on the other side." if held else edge
-
-
-def _here(row: Row, doubt: str) -> str:
-    """The words of a finding that rests on one running text, and says nothing of others."""
-    return " in this text" if doubt or row.get("clusters") == "windows" else ""
-
-
-def is_few(read: float | None) -> bool:
-    return read is not None and read < FEW
-
-
-def on_few(read: float | None, site: str | None = None) -> str:
-    """The caution of a text of few tokens, or of few sentences at the site of their vectors;
-    nothing of others.
-    """
-    things = "sentences" if site == SENTENCE else "tokens"
-    return (
-        f" No alarm rests on fewer than {FEW:,} {things}: from there on this would be one."
-        if is_few(read)
-        else ""
-    )
-
-
-UNREAD = 0.05
-UNREAD_SAID = 0.01
-"""From these shares of unknown tokens on, no finding rests on a text; and they are spoken of."""
-
-
-def unread(text: TextRecord | None, model: str) -> Finding | None:
-    """That a text has tokens which the model's tokenizer does not know; nothing below one in a
-    hundred.
-    """
-    share = 0.0 if text is None else text.unknown_share
-    if text is None or share < UNREAD_SAID:
-        return None
-    said = f"{share:.0%} of the {text.tokens:,} tokens of the text are unknown to the tokenizer"
-    said += (
-        ": nothing else is said of what it shows."
-        if share >= UNREAD
-        else ": all numbers count them as one token."
-    )
-    return Finding(
-        code="UNKNOWN-TOKENS",
-        level="alert" if share >= UNREAD else "notice",
-        model=model,
-        value=share,
-        sentence=said,
-    )
-
+LEANING = 0.15
+"""From this average cosine on a cloud is called a cone."""
 
 NARROW = 0.5
-LEANING = 0.15
-"""From these average cosines on, a cloud is called a narrow cone, and a cone."""
-WINDOWS = f"near the limit of {LEANING:g}: windows of another length may be on its other side"
-FINDINGS_APART = 0.05
-"""Differences of average cosines and of shares up to this are not spoken of."""
+"""From this average cosine on a cone is narrow: an alert."""
+
+CONE_EDGE = 1.5
+"""Within this factor of its limit a cone depends on the length of the windows.
+
+The largest average cosine of gpt-vanilla is 0.18 in windows of 64 and 0.12 in windows of 128.
+"""
+
+NEAR_CONE = f"near the limit of {LEANING:g}: windows of another length may be on its other side"
+
+APART = 0.05
+"""Differences of average cosines and of shares up to this are not mentioned."""
+
+FAR_FROM_ORIGIN = 0.5
+"""From this ratio of the mean vector's norm to the mean norm on a cloud is off the origin."""
+
+SPIKE = 0.5
+STRONG_SPIKE = 0.8
+"""From these shares of the energy on one direction is mentioned, and is an alert."""
+
+FLAT = 0.1
+"""Below this share of the dimensions the effective rank is mentioned."""
+
+SINK_ENERGY = 0.1
+"""From this share of the energy on sinks are mentioned."""
+
+ROGUE_SHARE = 0.3
+"""From this share of the average cosine on a few coordinates are mentioned."""
 
 
 def findings(
     sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Sequence[Row]]
 ) -> list[Finding]:
-    """Findings about each model of a scan, most telling first.
+    """Return the findings about each model of a scan, the most important first.
 
     Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the
-    two, once a model), SINK, DRIFT, SPIKE, FLAT (`good` where they are barely short of their
-    limits), ROGUE; BUILT and SAYS where the scan took the anatomy. All but SINK and these two speak
-    of the tokens that are no sinks; where random weights do as much, the sentence says so and the
-    level is lower. The thresholds are conventions, stated in each text's number, not tests of
-    significance.
+    two for each model), SINK, DRIFT, SPIKE, FLAT (`good` where they are barely short of their
+    limits), ROGUE, LENGTH; BUILT and SAYS where the scan measured the anatomy. All but SINK, BUILT
+    and SAYS are about the tokens that are not sinks; where random weights have the same effect, the
+    sentence says so and the level is lower. The thresholds are conventions, stated in each
+    sentence, not tests of significance.
     """
-    found: list[Finding | None] = []
+    listed_findings: list[Finding | None] = []
     for model in dict.fromkeys(row.text("model") for row in sites):
+        rows = _ModelRows.of(model, sites, nulls)
+        listed_findings += [
+            _cone(rows),
+            _sink(rows),
+            _drift(rows),
+            _flat(rows),
+            _spike(rows),
+            _coordinates(rows),
+            _climbing(rows.last),
+        ]
+    first_site = sites[0]["site"]
+    listed_findings.append(_unequal([row for row in sites if row["site"] == first_site]))
+    listed_findings += built(sites, tables.get("anatomy", []))
+    listed_findings += says(tables.get("common_direction", []))
+    return [finding for finding in listed_findings if finding is not None]
+
+
+@dataclass(frozen=True)
+class _ModelRows:
+    """The rows of one model.
+
+    Attributes:
+        sites: of tokens; of sentences where there are no others, because the two are not ranked
+            together.
+        last: the last block.
+        random: of the random-weight control, by site.
+    """
+
+    sites: list[Row]
+    last: Row
+    random: Mapping[str, Row]
+
+    @classmethod
+    def of(cls, model: str, sites: Sequence[Row], nulls: Sequence[Row]) -> "_ModelRows":
         rows = [row for row in sites if row["model"] == model]
-        mine = [
-            row for row in rows if row["site"] != SENTENCE
-        ] or rows  # vectors of tokens and of sentences are not ranked
-        last = (by_site := {row.text("site"): row for row in mine})[last_block(list(by_site))]
-        random = {
-            row.text("site"): row
-            for row in nulls
-            if row["model"] == model and row["null"] == "random-init"
-        }
-        found += [_cone(last, mine, random), _sink(mine)]
-        found += [one(last, random) for one in (_drift, _flat)]
-        found += [_spike(last, mine, random), _coordinates(mine, last), _climbing(last)]
-    found.append(_unequal([row for row in sites if row["site"] == sites[0]["site"]]))
-    found += built(sites, tables.get("anatomy", [])) + says(tables.get("common_direction", []))
-    return [one for one in found if one is not None]
+        of_tokens = [row for row in rows if row["site"] != SENTENCE]
+        by_site = {row.text("site"): row for row in of_tokens or rows}
+        random = {}
+        for row in nulls:
+            if row["model"] == model and row["null"] == "random-init":
+                random[row.text("site")] = row
+        return cls(list(by_site.values()), by_site[last_block(list(by_site))], random)
+
+    def random_value(self, row: Row, name: str) -> float | None:
+        """Return a number of the random-weight control at the site of a row."""
+        random = self.random.get(row.text("site"))
+        return None if random is None else _value(random, name)
+
+    def highest(self, name: str) -> Row | None:
+        """Return the site with the largest number; None where no site has it."""
+        known = [row for row in self.sites if _value(row, name) is not None]
+        return max(known, key=lambda row: _value(row, name) or 0.0, default=None)
 
 
 def _finding(
-    code: str, level: Literal["alert", "notice", "good"], row: Row, value: float, text: str
+    code: str, level: Literal["alert", "notice", "good"], row: Row, value: float, sentence: str
 ) -> Finding:
     return Finding(
         code=code,
@@ -249,284 +123,339 @@ def _finding(
         model=row.text("model"),
         site=row.text("site"),
         value=value,
-        sentence=text,
+        sentence=sentence,
     )
 
 
 def _value(row: Row, name: str) -> float | None:
+    """Return a number of a site without sinks, where that is known."""
     return row.number(leading(row, name))
 
 
-def _of_random(row: Row, random: Mapping[str, Row], name: str) -> float | None:
-    site = row.text("site")
-    return _value(random[site], name) if site in random else None
+def _cosine(row: Row) -> float:
+    return _value(row, "average_cosine") or 0.0
 
 
-def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
-    """One verdict a model, from its last block and its narrowest site, with random weights beside
-    it.
-    """
-    known = [row for row in sites if _value(row, "average_cosine") is not None]
-    value = _value(last, "average_cosine")
-    top = max(known, key=lambda row: _value(row, "average_cosine") or 0.0, default=None)
-    if top is None:
+def _beside(null: float | None, style: str) -> str:
+    """Return the number of random weights in parentheses, where there is one."""
+    return "" if null is None else f" (random weights: {null:{style}})"
+
+
+def _cone(rows: _ModelRows) -> Finding | None:
+    """Return one verdict for the model, from its last block and its narrowest site."""
+    last = rows.last
+    narrowest = rows.highest("average_cosine")
+    if narrowest is None:
         return None
-    peak = _value(top, "average_cosine") or 0.0
-    # The last block is spoken of unless another site alone is a cone.
-    where, number = (
-        (last, value) if value is not None and (value >= LEANING or peak < LEANING) else (top, peak)
-    )
-    elsewhere = where is last and top is not last and peak >= max(LEANING, number + FINDINGS_APART)
-    null = _of_random(where, random, "average_cosine")
-    things = "sentences" if last["site"] == SENTENCE else "tokens"
-    doubt = _doubt(where, "average_cosine", (LEANING, NARROW), ".2f")
-    here = _here(last, doubt)
-    ends = where.interval(leading(where, "average_cosine"))
-    spread = f" [{ends[0]:z.2f}, {ends[1]:.2f}]" if ends and not doubt else ""
-    at = f"at {where['site']}, average cosine {number:.2f}{spread}{_beside(null, '.2f')}"
-    near = doubt or (
-        f" The most is {peak:.2f}, at {top['site']}, {WINDOWS}."
-        if LEANING / NEAR < peak < LEANING * NEAR
-        else ""
-    )
+    peak = _cosine(narrowest)
+    last_cosine = _value(last, "average_cosine")
+    # The sentence is about the last block, unless another site alone is a cone.
+    at_last = last_cosine is not None and (last_cosine >= LEANING or peak < LEANING)
+    row = last if at_last else narrowest
+    cosine = _cosine(row)
+
+    caution = doubt(row, "average_cosine", (LEANING, NARROW), ".2f")
+    null = rows.random_value(row, "average_cosine")
+    interval = row.interval(leading(row, "average_cosine"))
+    spread = ""
+    if interval and not caution:
+        spread = f" [{interval[0]:z.2f}, {interval[1]:.2f}]"
+    measured = f"at {row['site']}, average cosine {cosine:.2f}{spread}{_beside(null, '.2f')}"
+    near = caution
+    if not caution and LEANING / CONE_EDGE < peak < LEANING * CONE_EDGE:
+        near = f" The most is {peak:.2f}, at {narrowest['site']}, {NEAR_CONE}."
+    # One running text says nothing of other texts.
+    one_text = bool(caution) or last.get("clusters") == "windows"
+    things = things_at(last["site"])
     if peak < LEANING:
-        text = f"No cone{here}: two {things} are nearly unrelated in direction {at}.{near}"
-        return _finding("ROUND", "good", where, number, text)
-    strong = peak >= NARROW and not _doubt(top, "average_cosine", (LEANING, NARROW), ".2f")
-    way = (
-        "point much the same way on average"
-        if number >= NARROW
-        else "lean towards a common direction"
-    )
-    text = f"{here[1:]} {things} {way} {at}".strip()
-    if elsewhere:
-        text += f"; most at {top['site']}, {peak:.2f}"
-    elif where is not last and value is not None:
-        text += f"; no more at {last['site']}, {value:.2f}"
-    near = near or _edge(peak / NARROW, f"an alert, {NARROW:g}")
-    return _finding(
-        "CONE",
-        "alert" if strong else "notice",
-        where,
-        number,
-        f"{text[0].upper()}{text[1:]}.{near}",
-    )
+        here = " in this text" if one_text else ""
+        sentence = (
+            f"No cone{here}: two {things} are nearly unrelated in direction {measured}.{near}"
+        )
+        return _finding("ROUND", "good", row, cosine, sentence)
+
+    direction = "lean towards a common direction"
+    if cosine >= NARROW:
+        direction = "point much the same way on average"
+    subject = f"In this text {things}" if one_text else things.capitalize()
+    sentence = f"{subject} {direction} {measured}"
+    if at_last and narrowest is not last and peak >= max(LEANING, cosine + APART):
+        sentence += f"; most at {narrowest['site']}, {peak:.2f}"
+    elif not at_last and row is not last and last_cosine is not None:
+        sentence += f"; no more at {last['site']}, {last_cosine:.2f}"
+    strong = peak >= NARROW and not doubt(narrowest, "average_cosine", (LEANING, NARROW), ".2f")
+    near = near or edge_caution(peak / NARROW, f"an alert, {NARROW:g}")
+    return _finding("CONE", "alert" if strong else "notice", row, cosine, f"{sentence}.{near}")
 
 
-def _sink(sites: list[Row]) -> Finding | None:
-    """What the sinks do, at the site whose energy they carry most of."""
-    worst = max(sites, key=lambda row: row.number("sink_energy") or 0.0)
+def _sink(rows: _ModelRows) -> Finding | None:
+    """Return the finding about the sinks, at the site whose energy they carry most of."""
+    worst = max(rows.sites, key=lambda row: row.number("sink_energy") or 0.0)
     energy = worst.number("sink_energy") or 0.0
-    rank = worst.number("effective_rank")
-    if energy < 0.1:
+    if energy < SINK_ENERGY:
         return None
-    places = ".1%" if energy > 0.99 else ".0%"
+    style = ".1%" if energy > 0.99 else ".0%"
     count = int(worst.number("sinks") or 0)
     tokens = int(worst.number("tokens") or 0)
-    listed = worst.get("sink_positions")
-    seen = [int(place) for place, _ in listed[:3]] if isinstance(listed, list) else []
-    there = (
-        f", at position {seen[0]}"
-        if len(seen) == 1
-        else f", mostly at position {seen[0]}"
-        if seen
-        else ""
+    times = worst.number("sink_length") or 0
+    sentence = (
+        f"{count:,} of {tokens:,} tokens{_sink_position(worst)}, carry {energy:{style}} of the "
+        f"energy at {worst['site']}: they are {times:.0f} times as long as the others."
     )
-    text = (
-        f"{count:,} of {tokens:,} tokens{there}, carry {energy:{places}} of the energy at "
-        f"{worst['site']}: they are "
+    rank = worst.number("effective_rank")
+    rank_without = worst.number(f"effective_rank{WITHOUT_SINKS}")
+    if rank is not None and rank_without is not None:
+        sentence += (
+            f" With them the effective rank is {rank:.1f}, without {rank_without:.0f}; all other "
+            "findings are without."
+        )
+    return _finding("SINK", "notice", worst, energy, sentence + _massive(worst))
+
+
+def _sink_position(row: Row) -> str:
+    """Return the position at which most sinks are."""
+    counted = row.get("sink_positions")
+    positions = [int(position) for position, _ in counted[:2]] if isinstance(counted, list) else []
+    if not positions:
+        return ""
+    mostly = "mostly " if len(positions) > 1 else ""
+    return f", {mostly}at position {positions[0]}"
+
+
+def _massive(row: Row) -> str:
+    """Return the sentence about massive activations, where there are some."""
+    massive = row.get("massive_coordinates")
+    if not isinstance(massive, list) or not massive:
+        return ""
+    coordinates = ", ".join(str(coordinate) for coordinate in massive[:4])
+    if len(massive) > 4:
+        coordinates += ", ..."
+    ratio = row.number("massive_ratio") or 0
+    return (
+        f" Massive activations: coordinates {coordinates}, up to {ratio:,.0f} times the median "
+        "coordinate of the others."
     )
-    text += f"{worst.number('sink_length') or 0:.0f} times as long as the others."
-    rest = worst.number(f"effective_rank{WITHOUT_SINKS}")
-    if rank is not None and rest is not None:
-        text += (
-            f" With them the effective rank is {rank:.1f}, without {rest:.0f}; all other findings "
-            "are without."
-        )
-    massive = worst.get("massive_coordinates")
-    if isinstance(massive, list) and massive:
-        named = ", ".join(str(k) for k in massive[:4]) + (", ..." if len(massive) > 4 else "")
-        ratio = (
-            f"{worst.number('massive_ratio') or 0:,.0f} times the median coordinate of the others"
-        )
-        text += f" Massive activations: coordinates {named}, up to {ratio}."
-    return _finding("SINK", "notice", worst, energy, text)
 
 
-def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
-    def drift(row: Row | None) -> float | None:
-        length, mean = (
-            (None, None)
-            if row is None
-            else (_value(row, "mean_norm"), _value(row, "mean_vector_norm"))
-        )
-        return mean / length if length and mean is not None else None
-
-    value = drift(last)
-    null = drift(random.get(last.text("site")))
-    if value is None or value <= 0.5 / EDGE:
+def _drift(rows: _ModelRows) -> Finding | None:
+    """Return the finding about a mean vector that is long beside the vectors' norms."""
+    last = rows.last
+    value = _relative_mean(last)
+    if value is None or value <= FAR_FROM_ORIGIN / EDGE:
         return None
-    # the mean norm errs less
-    edge = _edge(value / 0.5, "0.5")
+    random = rows.random.get(last.text("site"))
+    null = None if random is None else _relative_mean(random)
+    edge = edge_caution(value / FAR_FROM_ORIGIN, "0.5")
+    # The mean norm has the smaller error, and is taken as known.
     scale = 1 / (_value(last, "mean_norm") or 1.0)
-    doubt = _doubt(last, "mean_vector_norm", (0.5,), ".2f", edge, scale)
-    off = ": the cloud sits off the origin" if value >= 0.5 and doubt == edge else ""
-    text = (
+    caution = doubt(last, "mean_vector_norm", (FAR_FROM_ORIGIN,), ".2f", edge, scale)
+    consequence = ""
+    if value >= FAR_FROM_ORIGIN and caution == edge:
+        consequence = ": the cloud sits off the origin"
+    sentence = (
         f"At {last['site']} the norm of the mean vector is {value:.2f} of the mean "
-        f"norm{_beside(null, '.2f')}{off}"
+        f"norm{_beside(null, '.2f')}{consequence}.{caution}"
     )
-    return _finding("DRIFT", "notice" if value >= 0.5 else "good", last, value, f"{text}.{doubt}")
-
-
-def _spike(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
-    value = _value(last, "top_direction_share")
-    null = _of_random(last, random, "top_direction_share")
-    if value is None or value <= 0.5 / EDGE:
-        return None
-    text = (
-        f"One direction carries {value:.0%} of the energy at {last['site']}{_beside(null, '.0%')}"
-    )
-    top = max(sites, key=lambda row: _value(row, "top_direction_share") or 0.0)
-    if (peak := _value(top, "top_direction_share") or 0.0) >= value + FINDINGS_APART:
-        text += f"; most at {top['site']}, {peak:.0%}"
-    edge = _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
-    doubt = _doubt(last, "top_direction_share", (0.5, 0.8), ".0%", edge)
-    strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART) and doubt == edge
     return _finding(
-        "SPIKE",
-        "alert" if strong else "notice" if value >= 0.5 else "good",
-        last,
-        value,
-        f"{text}.{doubt}",
+        "DRIFT", "notice" if value >= FAR_FROM_ORIGIN else "good", last, value, sentence
     )
 
 
-def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
-    value = _value(last, "effective_rank")
-    null = _of_random(last, random, "effective_rank")
-    width = last.number("width")
-    share = 0.0 if value is None or width is None else 0.1 * width / value
-    if value is None or share <= 1 / EDGE:
+def _relative_mean(row: Row) -> float | None:
+    """Return the norm of the mean vector over the mean norm."""
+    mean_norm = _value(row, "mean_norm")
+    norm_of_mean = _value(row, "mean_vector_norm")
+    if not mean_norm or norm_of_mean is None:
         return None
-    text = (
-        f"{last['site']} uses about {value:.1f} of its {width:,} dimensions (effective "
-        f"rank){_beside(null, '.1f')}"
+    return norm_of_mean / mean_norm
+
+
+def _spike(rows: _ModelRows) -> Finding | None:
+    """Return the finding about a direction that carries most of the energy."""
+    last = rows.last
+    share = _value(last, "top_direction_share")
+    if share is None or share <= SPIKE / EDGE:
+        return None
+    null = rows.random_value(last, "top_direction_share")
+    sentence = (
+        f"One direction carries {share:.0%} of the energy at {last['site']}{_beside(null, '.0%')}"
     )
-    edge = _doubt(last, "effective_rank", [0.1 * (width or 0.0)], ".1f", _edge(share, "a tenth"))
-    return _finding("FLAT", "notice" if share > 1 else "good", last, value, f"{text}.{edge}")
+    highest = rows.highest("top_direction_share") or last
+    peak = _value(highest, "top_direction_share") or 0.0
+    if peak >= share + APART:
+        sentence += f"; most at {highest['site']}, {peak:.0%}"
+    edge = edge_caution(share / SPIKE, "50%") or edge_caution(share / STRONG_SPIKE, "an alert, 80%")
+    caution = doubt(last, "top_direction_share", (SPIKE, STRONG_SPIKE), ".0%", edge)
+    beyond_null = null is None or share > null + APART
+    level: Literal["alert", "notice", "good"] = "good"
+    if share >= STRONG_SPIKE and beyond_null and caution == edge:
+        level = "alert"
+    elif share >= SPIKE:
+        level = "notice"
+    return _finding("SPIKE", level, last, share, f"{sentence}.{caution}")
+
+
+def _flat(rows: _ModelRows) -> Finding | None:
+    """Return the finding about a cloud that uses few of its dimensions."""
+    last = rows.last
+    rank = _value(last, "effective_rank")
+    width = last.number("width")
+    if rank is None or width is None:
+        return None
+    limit = FLAT * width
+    flatness = limit / rank
+    if flatness <= 1 / EDGE:
+        return None
+    null = rows.random_value(last, "effective_rank")
+    edge = edge_caution(flatness, "a tenth")
+    caution = doubt(last, "effective_rank", [limit], ".1f", edge)
+    sentence = (
+        f"{last['site']} uses about {rank:.1f} of its {width:,} dimensions (effective "
+        f"rank){_beside(null, '.1f')}.{caution}"
+    )
+    return _finding("FLAT", "notice" if flatness > 1 else "good", last, rank, sentence)
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """A number that is told at several lengths of the text where it has moved.
+
+    `limit`: by so much it must have moved since half of the text, or by twice as much since a
+    quarter; relative to itself where `relative`.
+    """
+
+    words: str
+    style: str
+    limit: float
+    relative: bool = False
 
 
 MOVING = {
-    "effective_rank": ("effective rank", ".1f", 0.1),
-    "average_cosine": ("average cosine", ".2f", FINDINGS_APART),
-    "top_direction_share": ("top direction's share", ".2f", FINDINGS_APART),
+    "effective_rank": _Moving("effective rank", ".1f", 0.1, relative=True),
+    "average_cosine": _Moving("average cosine", ".2f", APART),
+    "top_direction_share": _Moving("top direction's share", ".2f", APART),
 }
-"""By so much (a rank: of itself) a number must have moved since half of the text to be told at its
-lengths, or by twice as much since a quarter.
-"""
 
 
 def _climbing(last: Row) -> Finding | None:
-    """What the last doublings of the text moved, which are numbers at a length; and that few tokens
-    were read (the rank always).
+    """Return the finding about numbers that the last doublings of the text moved.
 
-    How many tokens it would take until it settles is not said: extrapolated from the doublings
-    before, that number was wrong by factors of up to a thousand on encyclopaedic text, whose
-    articles bring new directions (docs/intervals.md).
+    It also says that few tokens were read. The number of tokens until a rank settles is not given:
+    extrapolated from the doublings before, it was wrong by factors of up to a thousand on
+    encyclopaedic text, whose articles bring new directions (docs/intervals.md).
     """
-    moved = list[str]()
-    first = _value(last, "effective_rank")
-    tokens = last.number("tokens") or 0.0
-    lengths = last.get("lengths")
     few = is_few(last.number("tokens"))
-    for name, (words, style, limit) in MOVING.items():
-        curve = last.get(f"{leading(last, name)}_curve")
-        value = _value(last, name)
-        if (
-            not isinstance(lengths, list)
-            or not isinstance(curve, list)
-            or None in curve
-            or value is None
-        ):
-            continue
-        for part in (2, 4):  # of sinks there are few, and they are not counted
-            at = [k for k, length in enumerate(lengths) if length <= 1.05 * lengths[-1] / part]
-            before = curve[at[-1]] if at else value
-            change = abs(value - before) / (before if name == "effective_rank" else 1.0)
-            if change > limit * part / 2 or (at and few and name == "effective_rank"):
-                then = [
-                    f"{curve[k]:{style}} at {lengths[k]:,}" for k in range(at[-1], len(lengths) - 1)
-                ]
-                moved.append(
-                    f"the {words} was {_listed(then)}, and is {value:{style}} at {lengths[-1]:,}"
-                )
-                break
-    if first is None or not (moved or few):
+    moved = []
+    for name in MOVING:
+        phrase = _moved(last, name, few=few)
+        if phrase:
+            moved.append(phrase)
+    rank = _value(last, "effective_rank")
+    if rank is None or not (moved or few):
         return None
-    things = "sentences" if last["site"] == SENTENCE else "tokens"
-    text = (
-        f"{tokens:,.0f} {things} were "
-        f"read{f'; no alarm rests on fewer than {FEW:,}' if few else ''}."
-    )
+    tokens = last.number("tokens") or 0.0
+    sentence = f"{tokens:,.0f} {things_at(last['site'])} were read"
+    if few:
+        sentence += f"; no alarm rests on fewer than {FEW:,}"
+    sentence += "."
     if moved:
-        text += (
+        sentence += (
             f" At {last['site']} {'; '.join(moved)}. What was read decides: compare at equal "
             "length only, or read more."
         )
     if few and last.get("clusters") == "windows":
-        text += (
+        sentence += (
             " The intervals speak of stretches like those read, not of what comes later in the "
             "text."
         )
-    return _finding("LENGTH", "notice", last, first, text)
+    return _finding("LENGTH", "notice", last, rank, sentence)
+
+
+def _moved(row: Row, name: str, *, few: bool) -> str:
+    """Return the phrase about a number that has moved; empty for one that has not.
+
+    `few`: whether few tokens were read; then the rank is always told.
+    """
+    lengths = row.get("lengths")
+    curve = row.get(f"{leading(row, name)}_curve")
+    value = _value(row, name)
+    if not isinstance(lengths, list) or not isinstance(curve, list):
+        return ""
+    if None in curve or value is None:
+        return ""
+    moving = MOVING[name]
+    for part in (2, 4):
+        # The few sinks are not in these lengths, so that half may be a little more than half.
+        longest = 1.05 * lengths[-1] / part
+        shorter = [number for number, length in enumerate(lengths) if length <= longest]
+        earlier = curve[shorter[-1]] if shorter else value
+        change = abs(value - earlier) / (earlier if moving.relative else 1.0)
+        told_anyway = shorter and few and moving.relative
+        if change > moving.limit * part / 2 or told_anyway:
+            steps = []
+            for number in range(shorter[-1], len(lengths) - 1):
+                steps.append(f"{curve[number]:{moving.style}} at {lengths[number]:,}")
+            return (
+                f"the {moving.words} was {listed(steps)}, and is {value:{moving.style}} at "
+                f"{lengths[-1]:,}"
+            )
+    return ""
 
 
 def _unequal(rows: Sequence[Row]) -> Finding | None:
-    """Models that read texts of different lengths: their spectral numbers are not compared."""
+    """Return the finding about models that read texts of different lengths.
+
+    Their spectral numbers are not compared. `rows`: one for each model.
+    """
     tokens = {row.text("model"): row.number("tokens") or 0.0 for row in rows}
     if not tokens or max(tokens.values()) <= (1 + SAME_LENGTH) * min(tokens.values()):
         return None
-    least = min(tokens, key=lambda name: tokens[name])
-    low = tokens[least]
-    high = max(tokens.values())
-    text = (
-        f"The models read from {low:,.0f} to {high:,.0f} tokens, and spectral numbers change with "
-        "the length of a text: their "
+    row = min(rows, key=lambda row: tokens[row.text("model")])
+    fewest = tokens[row.text("model")]
+    most = max(tokens.values())
+    sentence = (
+        f"The models read from {fewest:,.0f} to {most:,.0f} tokens, and spectral numbers change "
+        "with the length of a text: their differences are not given. "
+        f"`--max-tokens {fewest:.0f}` reads as many of each."
     )
-    text += f"differences are not given. `--max-tokens {low:.0f}` reads as many of each."
-    return _finding(
-        "UNEQUAL", "notice", next(row for row in rows if row["model"] == least), low, text
-    )
+    return _finding("UNEQUAL", "notice", row, fewest, sentence)
 
 
-def _beside(null: float | None, style: str) -> str:
-    return "" if null is None else f" (random weights: {null:{style}})"
+def _coordinates(rows: _ModelRows) -> Finding | None:
+    """Return the finding about a few coordinates that make most of a cone.
 
-
-def _coordinates(sites: list[Row], last: Row) -> Finding | None:
-    """A few coordinates make most of a cone: at the last block, or where the cone is narrowest."""
-    cones = [row for row in sites if (_value(row, "average_cosine") or 0.0) >= LEANING]
-    for row in sorted(
-        cones, key=lambda row: (row is not last, -(_value(row, "average_cosine") or 0.0))
-    ):
-        found = row.get("rogue_coordinates")
+    It is about the last block, or the narrowest site at which there are such coordinates.
+    """
+    last = rows.last
+    cones = [row for row in rows.sites if _cosine(row) >= LEANING]
+    for row in sorted(cones, key=lambda row: (row is not last, -_cosine(row))):
+        coordinates = row.get("rogue_coordinates")
         share = row.number("rogue_share")
-        if not isinstance(found, list) or not found or share is None or share < 0.3:
+        if not isinstance(coordinates, list) or not coordinates:
             continue
-        many = (
-            f"Coordinates {', '.join(map(str, found))} make"
-            if len(found) > 1
-            else f"Coordinate {found[0]} makes"
-        )
-        text = f"{many} {share:.0%} of the average cosine at {row['site']}"
-        kept = [
-            row.number(f"{name}_without_rogue")
-            for name in ("average_cosine", "top_direction_share", "effective_rank")
-        ]
-        if None not in kept:
-            text += f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, "
-            text += f"a top share of {kept[1]:.2f} and an effective rank of {kept[2]:.0f}"
-        barely = (_value(row, "average_cosine") or 0.0) < LEANING * NEAR
-        near = f" That cone is {WINDOWS}." if barely else _edge(share / 0.3, "30%")
-        return _finding("ROGUE", "notice", row, share, f"{text}.{near}")
+        if share is None or share < ROGUE_SHARE:
+            continue
+        near = edge_caution(share / ROGUE_SHARE, "30%")
+        if _cosine(row) < LEANING * CONE_EDGE:
+            near = f" That cone is {NEAR_CONE}."
+        sentence = _rogue_sentence(row, coordinates, share)
+        return _finding("ROGUE", "notice", row, share, f"{sentence}.{near}")
     return None
+
+
+def _rogue_sentence(row: Row, coordinates: Sequence[object], share: float) -> str:
+    """Return the sentence about a site's rogue coordinates, without its full stop."""
+    several = len(coordinates) > 1
+    subject = f"Coordinate {coordinates[0]} makes"
+    if several:
+        subject = f"Coordinates {', '.join(map(str, coordinates))} make"
+    sentence = f"{subject} {share:.0%} of the average cosine at {row['site']}"
+    cosine = row.number("average_cosine_without_rogue")
+    top_share = row.number("top_direction_share_without_rogue")
+    rank = row.number("effective_rank_without_rogue")
+    if cosine is None or top_share is None or rank is None:
+        return sentence
+    return (
+        f"{sentence}; without {'them' if several else 'it'} {cosine:.2f} is left, a top share of "
+        f"{top_share:.2f} and an effective rank of {rank:.0f}"
+    )

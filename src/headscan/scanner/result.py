@@ -1,4 +1,4 @@
-"""What a scan found."""
+"""The result of a scan."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,8 +13,14 @@ from headscan.scanner.differences import Difference
 
 @dataclass(frozen=True)
 class Picture:
-    """The sampled tokens of one model: each with what stands around it, its count in the text, id
-    and position.
+    """The sampled tokens of one model.
+
+    Attributes:
+        tokens: as people can read them.
+        before, after: the text around each.
+        frequency: the count of each in the text.
+        id: token ids.
+        position: in their windows.
     """
 
     tokens: list[str] = field(default_factory=list)
@@ -27,7 +33,10 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeRecord(ProbeWords):
-    """A probe's words, how long its rows took (beside the pass), and why a model has none."""
+    """The description of a probe, with the seconds that its rows took beside the pass.
+
+    `notes` give the reasons why models have no such rows.
+    """
 
     seconds: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -38,18 +47,23 @@ class ScanResult(Result):
     """The shape of one or more models' representations on one text.
 
     A site's row has every measure as NAME, NAME_interval (95 %), both as NAME_without_sinks and
-    NAME_without_first, `singular_values`, what sinks and outlying coordinates are (see
-    `headscan.measures.outliers`), and `notes` that say why a value is not there. `arrays` holds the
-    pictures' coordinates on each site's top three directions (those of the tokens that are no
-    sinks), `picture/MODEL/SITE` [k, 3], the shares of energy there, `picture_share/MODEL/SITE` [3],
-    and which of the sampled are sinks, `picture_sink/MODEL/SITE` [k]; and the neighbours of each in
-    all dimensions, `picture_near/MODEL/SITE` [k, 10] with their cosines,
-    `picture_near_cosine/MODEL/SITE` (`headscan.scanner.picture.nearest`).
+    NAME_without_first, `singular_values`, the sinks and outlying coordinates (see
+    `headscan.measures.outliers`), and `notes` that give the reason where a value is missing.
+    `arrays` has the pictures' coordinates on each site's top three directions (those of the tokens
+    that are no sinks), `picture/MODEL/SITE` [k, 3], the shares of energy there,
+    `picture_share/MODEL/SITE` [3], and which of the sampled tokens are sinks,
+    `picture_sink/MODEL/SITE` [k]; and the neighbours of each in all dimensions,
+    `picture_near/MODEL/SITE` [k, 10] with their cosines, `picture_near_cosine/MODEL/SITE`
+    (`headscan.scanner.picture.nearest`).
+
+    Attributes:
+        sites: one row for each site, in the order of depth.
+        nulls: the same of the nulls, with `null` = "random-init" or "gaussian".
+        tables: the rows of each probe.
     """
 
     kind: ClassVar[str] = "scan"
-    sites: list[Row]  # in the order of depth
-    # the same of the nulls, with `null` = "random-init" or "gaussian"
+    sites: list[Row]
     nulls: list[Row] = field(default_factory=list)
     measures: dict[str, MeasureWords] = field(default_factory=dict)
     probes: list[ProbeRecord] = field(default_factory=list)
@@ -64,48 +78,41 @@ class ScanResult(Result):
 
     @classmethod
     def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
-        probes = document.get("probes")
-        named = [
-            probe.get("name")
-            for probe in (probes if isinstance(probes, list) else [])
-            if isinstance(probe, dict)
-        ]
-        names = [name for name in named if isinstance(name, str)]
-        own = {name: value for name, value in document.items() if name not in names}
-        return super().of_document(
-            own | {"tables": {name: document.get(name, []) for name in names}}, arrays
-        )
+        fields = dict(document)
+        tables = {}
+        for name in _probe_names(document):
+            tables[name] = fields.pop(name, [])
+        return super().of_document(fields | {"tables": tables}, arrays)
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        made = super().json_schema()
-        return made | {
-            "additionalProperties": made["properties"].pop("tables")["additionalProperties"]
-        }
+        schema = super().json_schema()
+        tables = schema["properties"].pop("tables")
+        return schema | {"additionalProperties": tables["additionalProperties"]}
 
     def site(self, name: str, model: str | None = None) -> Row:
-        """The row of one site (of the first model that has it, unless `model` says otherwise)."""
+        """Return the row of one site, of a model or of the first model that has it."""
         for row in self.sites:
             if row["site"] == name and model in (None, row["model"]):
                 return row
-        raise KeyError(
-            f"no site {name}; there are {', '.join(row.text('site') for row in self.sites)}"
-        )
+        known = ", ".join(row.text("site") for row in self.sites)
+        raise KeyError(f"no site {name}; there are {known}")
 
     def __getitem__(self, name: str | tuple[str, str]) -> Row:
-        """The row of a site, `result["block.0"]`; of several models that have it one is named,
-        `result["gpt2", "block.0"]`.
+        """Return the row of a site: `result["block.0"]`, or `result["gpt2", "block.0"]`.
+
+        The model is needed where several models have the site.
         """
-        model, site = name if isinstance(name, tuple) else (None, name)
-        having = [row["model"] for row in self.sites if row["site"] == site]
-        if model is None and len(having) > 1:
-            raise KeyError(
-                f"{', '.join(map(str, having))} have {site}: write result[MODEL, {site!r}]"
-            )
-        return self.site(site, model)
+        if isinstance(name, tuple):
+            model, site = name
+            return self.site(site, model)
+        models = [row.text("model") for row in self.sites if row["site"] == name]
+        if len(models) > 1:
+            raise KeyError(f"{', '.join(models)} have {name}: write result[MODEL, {name!r}]")
+        return self.site(name)
 
     def __len__(self) -> int:
-        """How many rows of sites there are."""
+        """Return the number of rows of sites."""
         return len(self.sites)
 
     def __iter__(self) -> Iterator[Row]:
@@ -115,68 +122,90 @@ class ScanResult(Result):
         return any(row["site"] == site or (row["model"], row["site"]) == site for row in self.sites)
 
     def __bool__(self) -> bool:
-        return True  # of no sites, too: it is a result
+        return True  # also without sites
 
     def frame(
         self, group: str | None = None, *, nulls: bool = False, long: bool = False
     ) -> DataFrame:
-        """A pandas table with the index model and site: one row a site, all scalar fields,
-        intervals as NAME_low and NAME_high; with `nulls`, those of the null clouds below. With
-        `long`, a row a site and measure: measure, value, low, high.
+        """Return a pandas table with the index model and site, one row for each site.
 
-        `group` names a probe (`words`, `zipf`, `head`, ...; see `probes`): then the rows of its
-        table; or `differences`.
+        Its columns are the scalar fields, and intervals as NAME_low and NAME_high.
+
+        Args:
+            group: the name of a probe (`words`, `zipf`, `head`, ...; see `probes`), whose table is
+                returned, or `differences`.
+            nulls: add the rows of the nulls.
+            long: one row for each site and measure, with the columns measure, value, low, high.
         """
         if group == "differences":
-            return dataframe([vars(one) for one in self.differences])
+            return dataframe([vars(difference) for difference in self.differences])
         if group is not None:
-            if group not in self.tables:
-                known = ", ".join(self.tables) or "none: scan with measures=..."
-                raise KeyError(f"no group {group}; there are {known}")
-            rows = [row for row in self.tables[group] if nulls or row.get("null") is None]
-            return dataframe(
-                [
-                    {
-                        key: value
-                        for key, value in row.items()
-                        if not isinstance(value, list) or key.endswith("_interval")
-                    }
-                    for row in rows
-                ]
-            )
-        rows = [Row(null=None) | row for row in self.sites] + self.nulls if nulls else self.sites
-        every = [entry for row in rows for entry in (_long(row) if long else [_tidy(row)])]
-        return dataframe(every).set_index(["model", "site"]) if every else dataframe([])
+            return self._table(group, nulls=nulls)
+        rows = self.sites
+        if nulls:
+            rows = [Row(null=None) | row for row in self.sites] + self.nulls
+        entries = []
+        for row in rows:
+            if long:
+                entries += _long(row)
+            else:
+                entries.append(_wide(row))
+        return dataframe(entries).set_index(["model", "site"]) if entries else dataframe([])
+
+    def _table(self, group: str, *, nulls: bool) -> DataFrame:
+        """Return the table of a probe, without lists that are not intervals."""
+        if group not in self.tables:
+            known = ", ".join(self.tables) or "none: scan with measures=..."
+            raise KeyError(f"no group {group}; there are {known}")
+        entries = []
+        for row in self.tables[group]:
+            if row.get("null") is None or nulls:
+                entries.append(_without_lists(row))
+        return dataframe(entries)
+
+
+def _probe_names(document: dict[str, Any]) -> list[str]:
+    """Return the names of the probes that a saved result has tables of."""
+    probes = document.get("probes")
+    names = []
+    for probe in probes if isinstance(probes, list) else []:
+        if isinstance(probe, dict) and isinstance(probe.get("name"), str):
+            names.append(probe["name"])
+    return names
+
+
+def _without_lists(row: Row) -> dict[str, Any]:
+    fields = {}
+    for key, value in row.items():
+        if not isinstance(value, list) or key.endswith("_interval"):
+            fields[key] = value
+    return fields
 
 
 def _ends(row: Row, name: str) -> tuple[float | None, float | None]:
     return row.interval(name) or (None, None)
 
 
-def _tidy(row: Row) -> dict[str, Any]:
-    """A site's scalar fields, each interval as two."""
-    tidy: dict[str, Any] = {}
+def _wide(row: Row) -> dict[str, Any]:
+    """Return a site's scalar fields, and each interval as two."""
+    fields: dict[str, Any] = {}
     for key, value in row.items():
         if key.endswith("_interval"):
             name = key.removesuffix("_interval")
-            tidy[f"{name}_low"], tidy[f"{name}_high"] = _ends(row, name)
+            fields[f"{name}_low"], fields[f"{name}_high"] = _ends(row, name)
         elif not isinstance(value, list):
-            tidy[key] = value
-    return tidy
+            fields[key] = value
+    return fields
 
 
 def _long(row: Row) -> list[dict[str, Any]]:
-    """A row a measure of a site: its value and interval."""
-    own = {key: row[key] for key in ("model", "site", "null") if key in row}
-    names = [key.removesuffix("_interval") for key in row if key.endswith("_interval")]
-    return [
-        own
-        | dict(
-            zip(
-                ("measure", "value", "low", "high"),
-                (name, row.number(name), *_ends(row, name)),
-                strict=True,
-            )
-        )
-        for name in names
-    ]
+    """Return a row for each measure of a site: its value and interval."""
+    leading = {key: row[key] for key in ("model", "site", "null") if key in row}
+    entries = []
+    for key in row:
+        if key.endswith("_interval"):
+            name = key.removesuffix("_interval")
+            low, high = _ends(row, name)
+            value = row.number(name)
+            entries.append(leading | {"measure": name, "value": value, "low": low, "high": high})
+    return entries

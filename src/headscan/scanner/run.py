@@ -1,4 +1,4 @@
-"""The scan: text, lens and statistics strung together; one command, every site, every measure."""
+"""`headscan scan`: every measure at every site of models that read a text, or of stored states."""
 
 import os
 import shutil
@@ -6,15 +6,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from headscan.measures.measure import Measure, group
+from headscan.measures.measure import Group, Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
 from headscan.model.sentence import SENTENCE
-from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
-from headscan.run import BadInput, Finding, Given, Row, Run, estimates, verb
+from headscan.model.settings import Device, Dtype, Loading, Revisions, Sites, TokenizerName
+from headscan.run import BadInput, Finding, Row, Run, estimates, verb
+from headscan.run.result import Arrays
 from headscan.run.settings import (
     Baseline,
     CommandLine,
@@ -26,16 +27,28 @@ from headscan.run.settings import (
     Resume,
     Seed,
 )
+from headscan.run.spark import check_engine
+from headscan.scanner.cautions import UNREAD, on_few, unread
 from headscan.scanner.differences import differences
-from headscan.scanner.examine import SUFFIXES, Examined, Examiner
-from headscan.scanner.findings import UNREAD, findings, on_few, unread
+from headscan.scanner.examine import Examined, Examiner
+from headscan.scanner.findings import findings
+from headscan.scanner.memory import memory_bound
+from headscan.scanner.probe_runner import PassOptions
 from headscan.scanner.result import ProbeRecord, ScanResult
-from headscan.scanner.settings import Scanning, choose, memory_bound
-from headscan.scanner.sources import subjects
+from headscan.scanner.selection import choose
+from headscan.scanner.site_cells import SUFFIXES
+from headscan.scanner.sources import listed_sources, open_subjects
 from headscan.states import SourcesLike
-from headscan.states.writing import Estimate, expected_reader, operations_a_second
+from headscan.states.estimate import (
+    Estimate,
+    ExpectedReader,
+    expected_reader,
+    operations_a_second,
+)
+from headscan.states.plan import ReadingPlan
 from headscan.statistics import process_count, process_rank, same_everywhere
 from headscan.statistics.errors import allowed
+from headscan.text import PairSet, read_pair_files, synonyms
 from headscan.text.source import (
     TEXT,
     BatchSize,
@@ -44,7 +57,9 @@ from headscan.text.source import (
     FieldName,
     Master,
     MaxTokens,
+    Reading,
     TextLike,
+    Windowing,
     check_text,
 )
 
@@ -118,8 +133,8 @@ def scan(
     progress: Progressing = None,
     command: CommandLine = None,
 ) -> ScanResult:
-    """Scan the representations of one or more models on a text, or stored states: cones, spectra,
-    norms, site by site.
+    """Scan the representations of one or more models on a text, or stored states: cones, spectra
+    and norms, site by site.
 
     Args:
         sources: one or several, each a model (Hugging Face id, local folder, name of an embedded
@@ -127,16 +142,16 @@ def scan(
             numbers of its folder) or stored states: a path or URL (see `headscan.states.FORMATS`),
             an array [n, d] or [windows, T, d], a dict of such by site.
         text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a
-        list of texts.
+            list of texts.
 
     Returns:
-        A `ScanResult`. Under `torchrun`, process 0's is complete; the others return theirs with
-        what they have seen.
+        A `ScanResult`. Under `torchrun`, that of process 0 is complete; the others return the
+        numbers of the windows that they have read.
 
     Raises:
-        BadInput: whenever a model, the text or options cannot be used: all models are checked
-            before the first pass; NaN or infinite activations, by site; on a resumed scan, a text,
-            weights or a tokenizer that changed.
+        BadInput: where a model, the text or an option cannot be used (all models are checked before
+            the first pass); for NaN or infinite activations, by site; on a resumed scan, for a
+            text, weights or a tokenizer that has changed.
 
     Cost: one forward pass of the text for each model (two with `null`) plus about a tenth of it for
     the second moments; memory does not grow with the text, nor with `null`. Several models of less
@@ -150,109 +165,183 @@ def scan(
     >>> scan(np.eye(640, 8)).site("vectors")["tokens"]
     640
     """
-    asked = Given(locals())
-    settings = asked.chosen(Scanning)
-    chosen, probes = choose(settings.measures)
-    if settings.text is not None:
-        check_text(settings.text)
-    every = subjects(sources, settings, run)
-    found: list[Examined] = []
-    passes = (
-        len(every)
-        * (2 if settings.null else 1)
-        * max((probe.passes for probe in probes), default=1)
-    )
-    with _rereadable(settings.text, passes=passes) as text:
-        examiner = Examiner(chosen, probes, text, settings, run)
-        for number, subject in enumerate(every):
-            found.append(examiner.examine(subject, number, last=number + 1 == len(every)))
-    return _result(found, chosen, probes, settings, run)
-
-
-def _result(
-    found: list[Examined],
-    measures: list[Measure],
-    probes: list[Probe],
-    settings: Scanning,
-    run: Run,
-) -> ScanResult:
-    """All models' rows, with the words of what was measured and the findings."""
-    sites = [row for one in found for row in one.sites]
-    nulls = [row for one in found for row in one.nulls]
-    tables = {
-        probe.name: [row for one in found for row in one.tables[probe.name]] for probe in probes
-    }
-    skipped = (
-        f"all but the first {settings.skip_first} of each window" if settings.skip_first else "all"
-    )
-    last = found[-1]
-    notes = [
-        f"Positions: {skipped}; {last.batch} windows a forward pass.",
-        RULE,
-        allowed([share for one in found for share in one.rounding]),
-        "Intervals (95 %) are for another text of the same length and kind, with documents as "
-        "clusters; of fewer than three documents, windows are the clusters, and the interval "
-        "speaks of this text alone.",
-    ]
-    protocol = run.protocol(
-        text=last.text, device=last.record.device, dtype=last.record.dtype, notes=notes
-    )
-    groups = [measure.words.group for measure in measures] + [probe.words.group for probe in probes]
-    return ScanResult(
-        protocol=protocol,
-        models=[model.record for model in found],
+    plan = ReadingPlan(
+        loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
+        text=text,
         sites=sites,
-        nulls=nulls,
-        measures={measure.name: measure.words for measure in measures},
-        probes=[_record(probe, found) for probe in probes],
-        groups={name: group(name) for name in dict.fromkeys(groups)},
-        tables=tables,
-        pictures={model.record.name: model.picture for model in found},
-        arrays={name: array for model in found for name, array in model.arrays.items()},
-        differences=differences(
-            [each for model in found for each in model.estimates], list(SUFFIXES.values())
-        ),
-        findings=_findings(found, sites, nulls, tables),
+        seed=seed,
+    )
+    plan.check_window(context)
+    check_engine(engine, master)
+    chosen_measures, probes = choose(measures)
+    pair_sets = _pair_sets(pairs, probes)
+    if text is not None:
+        check_text(text)
+    subjects = open_subjects(
+        listed_sources(sources, revisions), plan, run, cluster=engine == "spark"
     )
 
-
-def _findings(
-    found: list[Examined], sites: list[Row], nulls: list[Row], tables: dict[str, list[Row]]
-) -> list[Finding]:
-    """Those of all models, each with what was read; none but one of a model that cannot read the
-    text.
-    """
-    texts = {one.record.name: one.text for one in found}
-    missing = [unread(text, name) for name, text in texts.items()]
-    readable = {name for name, text in texts.items() if text.unknown_share < UNREAD}
-    kept = list[Finding]()
-    for one in findings(sites, nulls, tables):
-        if one.model in readable:
-            text = texts[one.model]
-            read = text.windows if one.site == SENTENCE else text.tokens
-            few = on_few(read, one.site) if one.level == "alert" else ""
-            level = "notice" if few else one.level
-            kept.append(replace(one, level=level, sentence=one.sentence + few, read=text.read))
-    return [*(one for one in missing if one is not None), *kept]
-
-
-def _record(probe: Probe, found: list[Examined]) -> ProbeRecord:
-    """A probe's words, with the time that it took and the models that have none of it."""
-    took = [one.seconds[probe.name] for one in found if probe.name in one.seconds]
-    missing = [one for one in found if probe.name in one.reasons]
-    return ProbeRecord(
-        **vars(probe.words),
-        seconds=round(sum(took), 2) if took else None,
-        notes=[f"{one.record.name} has none: {one.reasons[probe.name]}" for one in missing],
+    # Second moments with a bounded error may have to be read again, and serve core measures only.
+    core_only = all(measure.words.core for measure in chosen_measures if measure.spectral)
+    options = PassOptions(
+        skip_first=skip_first,
+        sample=sample,
+        bounded=arithmetic == "bounded" and text != "-" and core_only,
+        seed=seed,
+        pairs=pair_sets,
     )
+    passes_a_model = max((probe.passes for probe in probes), default=1)
+    models = 2 * len(subjects) if null else len(subjects)
+    with _rereadable(text, passes=models * passes_a_model) as readable_text:
+        examiner = Examiner(
+            chosen_measures,
+            probes,
+            replace(plan, text=readable_text),
+            options,
+            run,
+            null=null,
+            master=master,
+        )
+        examined = []
+        for number, subject in enumerate(subjects):
+            last = number + 1 == len(subjects)
+            examined.append(examiner.examine(subject, number, last=last))
+    return _Summary(examined, chosen_measures, probes).result(run, skip_first)
+
+
+def _pair_sets(
+    pairs: Sequence[str | os.PathLike[str]], probes: Sequence[Probe]
+) -> tuple[PairSet, ...]:
+    """Return the pairs of texts in the files, or the shipped synonyms where there are none."""
+    if pairs and "alignment" not in {probe.name for probe in probes}:
+        raise BadInput("--pairs is for the measure alignment: add --measures alignment.")
+    return tuple(read_pair_files(pairs)) or (synonyms(),)
+
+
+@dataclass
+class _Summary:
+    """Joins the numbers of all models of a scan into its result."""
+
+    examined: list[Examined]
+    measures: list[Measure]
+    probes: list[Probe]
+
+    def result(self, run: Run, skip_first: int) -> ScanResult:
+        """Return the result: all rows, the descriptions of measures and probes, and the findings.
+
+        `skip_first`: positions that were left out at the beginning of each window.
+        """
+        examined = self.examined
+        last = examined[-1]
+        protocol = run.protocol(
+            text=last.text,
+            device=last.record.device,
+            dtype=last.record.dtype,
+            notes=self._notes(skip_first),
+        )
+        sites = [row for model in examined for row in model.sites]
+        nulls = [row for model in examined for row in model.nulls]
+        tables = self._tables()
+        estimates_of_sites = [estimate for model in examined for estimate in model.estimates]
+        return ScanResult(
+            protocol=protocol,
+            models=[model.record for model in examined],
+            sites=sites,
+            nulls=nulls,
+            measures={measure.name: measure.words for measure in self.measures},
+            probes=[self._probe_record(probe) for probe in self.probes],
+            groups=self._groups(),
+            tables=tables,
+            pictures={model.record.name: model.picture for model in examined},
+            arrays=self._arrays(),
+            differences=differences(estimates_of_sites, list(SUFFIXES.values())),
+            findings=self._findings(sites, nulls, tables),
+        )
+
+    def _notes(self, skip_first: int) -> list[str]:
+        positions = "all"
+        if skip_first:
+            positions = f"all but the first {skip_first} of each window"
+        rounding = [share for model in self.examined for share in model.rounding]
+        return [
+            f"Positions: {positions}; {self.examined[-1].batch} windows a forward pass.",
+            RULE,
+            allowed(rounding),
+            "Intervals (95 %) are for another text of the same length and kind, with documents as "
+            "clusters; of fewer than three documents, windows are the clusters, and the interval "
+            "speaks of this text alone.",
+        ]
+
+    def _tables(self) -> dict[str, list[Row]]:
+        """Return the rows of each probe, of all models."""
+        tables: dict[str, list[Row]] = {}
+        for probe in self.probes:
+            tables[probe.name] = []
+            for model in self.examined:
+                tables[probe.name] += model.tables[probe.name]
+        return tables
+
+    def _groups(self) -> dict[str, Group]:
+        """Return the groups that the measures and probes belong to."""
+        names = [measure.words.group for measure in self.measures]
+        names += [probe.words.group for probe in self.probes]
+        return {name: group(name) for name in dict.fromkeys(names)}
+
+    def _arrays(self) -> Arrays:
+        arrays: Arrays = {}
+        for model in self.examined:
+            arrays |= model.arrays
+        return arrays
+
+    def _probe_record(self, probe: Probe) -> ProbeRecord:
+        """Return a probe's description, the time of its rows, and the models that have none."""
+        seconds = []
+        notes = []
+        for model in self.examined:
+            if probe.name in model.seconds:
+                seconds.append(model.seconds[probe.name])
+            if probe.name in model.reasons:
+                notes.append(f"{model.record.name} has none: {model.reasons[probe.name]}")
+        return ProbeRecord(
+            **vars(probe.words),
+            seconds=round(sum(seconds), 2) if seconds else None,
+            notes=notes,
+        )
+
+    def _findings(
+        self, sites: list[Row], nulls: list[Row], tables: dict[str, list[Row]]
+    ) -> list[Finding]:
+        """Return the findings of all models, each with the tokens that it is based on.
+
+        A model that cannot read the text has one finding, which says so.
+        """
+        texts = {model.record.name: model.text for model in self.examined}
+        unreadable = [unread(text, name) for name, text in texts.items()]
+        result = [finding for finding in unreadable if finding is not None]
+        for finding in findings(sites, nulls, tables):
+            text = texts.get(finding.model or "")
+            if text is None or text.unknown_share >= UNREAD:
+                continue
+            counted = text.windows if finding.site == SENTENCE else text.tokens
+            caution = on_few(counted, finding.site) if finding.level == "alert" else ""
+            result.append(
+                replace(
+                    finding,
+                    level="notice" if caution else finding.level,
+                    sentence=finding.sentence + caution,
+                    read=text.read,
+                )
+            )
+        return result
 
 
 @contextmanager
 def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | None]:
-    """The text itself; standard input, where it must be read more than once, as a temporary file.
+    """Give the text; standard input that is read several times becomes a temporary file.
 
-    Several processes share one standard input: the first writes it down, and all read what it
-    wrote.
+    Several processes share one standard input: the first writes the file, and all read it.
     """
     if text != "-" or (passes < 2 and process_count() == 1):
         yield text
@@ -267,34 +356,74 @@ def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | No
             shutil.copyfileobj(sys.stdin.buffer, copy)
             copy.flush()
         yield same_everywhere(copy.name)
-        same_everywhere(copy.name)  # nobody is still reading when the file goes
+        same_everywhere(copy.name)  # the file is removed after all processes have read it
 
 
 @estimates(scan)
-def estimate_scan(given: Given) -> list[Estimate]:
-    """An estimate for each source of a scan with these options, without reading weights and without
-    writing anything.
+def estimate_scan(
+    sources: SourcesLike,
+    text: TextLike | None,
+    revisions: Revisions,
+    context: int | None,
+    sites: str | None,
+    skip_first: int,
+    null: bool,
+    measures: str | Sequence[str] | None,
+    pairs: Sequence[str | os.PathLike[str]],
+    batch: int | None,
+    engine: str,
+    master: str | None,
+    documents: str,
+    field: str,
+    max_tokens: int | None,
+    tokenizer: TokenizerName,
+    dtype: Dtype,
+    device: Device,
+) -> list[Estimate]:
+    """Estimate a scan with these options, source by source.
 
-    Raises BadInput as `scan` does for what can be known without the weights.
+    No weights are read, and nothing is written. Raises BadInput as `scan` does for what can be
+    known without the weights.
 
     >>> one, = estimate_scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
     >>> one.tokens, one.weights > 1e6, one.seconds > 0
     (1280, True, True)
     """
-    settings = given.chosen(Scanning)
-    found = list[Estimate]()
-    rate = operations_a_second(settings.device)
-    for reader in [
-        expected_reader(source, settings) for source in settings.sources(given["sources"])
-    ]:
-        widths = list(reader.widths.values())
-        tokens = reader.tokens
-        settings.check_window(reader.context, alone=reader.alone)
-        memory = memory_bound(widths, context=reader.context, batch=reader.batch, tokens=tokens)
-        # Second moments take d² in float64, at half the speed, and as much again.
-        each = reader.forward * (2 if settings.null else 1) + sum(
-            4.0 * width**2 for width in widths
+    plan = ReadingPlan(
+        loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
+        text=text,
+        sites=sites,
+    )
+    plan.check_window(context)
+    check_engine(engine, master)
+    _, probes = choose(measures)
+    _pair_sets(pairs, probes)
+
+    rate = operations_a_second(device)
+    readers = [expected_reader(source, plan) for source in listed_sources(sources, revisions)]
+    estimated = []
+    for reader in readers:
+        plan.check_window(reader.context, alone=reader.alone)
+        memory = memory_bound(
+            list(reader.widths.values()),
+            context=reader.context,
+            batch=reader.batch,
+            tokens=reader.tokens,
         )
-        seconds = (each * reader.counted + sum(20.0 * width**3 for width in widths)) / rate
-        found.append(Estimate(reader.name, tokens, reader.weights, memory, seconds))
-    return found
+        seconds = _operations(reader, null=null) / rate
+        estimated.append(Estimate(reader.name, reader.tokens, reader.weights, memory, seconds))
+    return estimated
+
+
+def _operations(reader: ExpectedReader, *, null: bool) -> float:
+    """Return the floating-point operations of a scan of one source.
+
+    Second moments take d² in float64, at half the speed, and as much again; the decompositions of a
+    site take 20 d³.
+    """
+    forward = 2 * reader.forward if null else reader.forward
+    moments = sum(4.0 * width**2 for width in reader.widths.values())
+    decompositions = sum(20.0 * width**3 for width in reader.widths.values())
+    return (forward + moments) * reader.counted + decompositions

@@ -1,5 +1,5 @@
-"""Where stored states are: local paths, the URLs that fsspec reads, and what sites are called in
-other libraries.
+"""The places of stored states (local paths and the URLs that fsspec reads), and the names of sites
+in other libraries.
 """
 
 import json
@@ -17,12 +17,13 @@ from headscan.run.files import leads_out
 
 @dataclass(frozen=True)
 class Location:
-    """A file or folder, local or at a URL (s3://, hf://datasets/..., memory://...). Methods raise
-    BadInput where it cannot be read.
+    """A file or folder, local or at a URL (s3://, hf://datasets/..., memory://...).
+
+    Methods raise BadInput where it cannot be read.
 
     >>> import tempfile
-    >>> here = Location(tempfile.mkdtemp())
-    >>> here.is_folder, here.files(), (here / "a.npy").suffix
+    >>> folder = Location(tempfile.mkdtemp())
+    >>> folder.is_folder, folder.files(), (folder / "a.npy").suffix
     (True, [], '.npy')
     """
 
@@ -32,16 +33,12 @@ class Location:
         return Location(f"{self.path.rstrip('/')}/{name}")
 
     def inside(self, name: str) -> "Location":
-        """A file that a description in this folder names; BadInput for a name that leads out of the
-        folder.
+        """Return a file that a description in this folder names.
+
+        Raises BadInput for a name that leads out of the folder.
         """
-        if (
-            "://" in name
-            or "\\" in name
-            or "\0" in name
-            or name.startswith(("/", "~"))
-            or ".." in PurePosixPath(name).parts
-        ):
+        foreign = "://" in name or "\\" in name or "\0" in name
+        if foreign or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
             raise BadInput(
                 f"{self.path} names a file outside it, '{name}': headscan reads none such."
             )
@@ -54,33 +51,38 @@ class Location:
 
     @property
     def remote(self) -> bool:
+        """Return whether it is a URL."""
         return "://" in self.path
 
     @property
     def name(self) -> str:
+        """Return the last part of the path."""
         return PurePosixPath(self.path.rstrip("/")).name
 
     @property
     def suffix(self) -> str:
+        """Return the ending of the name in lower case, such as '.npy'."""
         return PurePosixPath(self.path).suffix.lower()
 
     @cached_property
     def _system(self) -> tuple[Any, str]:
+        """Return the file system of fsspec for a URL, and the path in it."""
         import fsspec
 
         try:
             system, _, (path, *_) = fsspec.get_fs_token_paths(self.path)
-        except Exception as error:  # each file system has its own
+        except Exception as error:  # each file system has exceptions of its own
             raise self.fault(error) from error
         return system, path
 
     def fault(self, error: BaseException) -> BadInput:
-        """A failure to read it, in one sentence."""
+        """Return a failure to read it as one sentence."""
         reason = " ".join(str(error).split()) or type(error).__name__
         return BadInput(f"{self.path} cannot be read: {reason[:200].rstrip('.')}.")
 
     @property
     def exists(self) -> bool:
+        """Return whether there is a file or folder."""
         if not self.remote:
             return Path(self.path).exists()
         system, path = self._system
@@ -91,57 +93,59 @@ class Location:
 
     @property
     def is_folder(self) -> bool:
-        return (
-            bool(self._system[0].isdir(self._system[1]))
-            if self.remote
-            else Path(self.path).is_dir()
-        )
+        """Return whether it is a folder."""
+        if not self.remote:
+            return Path(self.path).is_dir()
+        system, path = self._system
+        return bool(system.isdir(path))
 
     def files(self, ending: str = "") -> "list[Location]":
-        """The files in the folder and in its folders that end so, by name; hidden ones are passed
-        over.
-        """
+        """Return the files with an ending in the folder and below it, without hidden ones."""
+        files = []
+        for name in sorted(self._names(ending)):
+            if name.endswith(ending) and not name.startswith("."):
+                files.append(self.inside(name))
+        return files
+
+    def _names(self, ending: str) -> list[str]:
+        """Return the paths of files below the folder, relative to it."""
         if self.remote:
             system, path = self._system
-            names = [str(file)[len(str(path).rstrip("/")) + 1 :] for file in system.find(path)]
-        else:  # a link that leads nowhere is no file
-            every = (
-                os.path.join(folder, name)
-                for folder, _, names in os.walk(self.path)
-                for name in names
-            )
-            ours = (file for file in every if file.endswith(ending) and os.path.isfile(file))
-            names = [Path(file).relative_to(self.path).as_posix() for file in ours]
-        return [
-            self.inside(name)
-            for name in sorted(names)
-            if name.endswith(ending) and not name.startswith(".")
-        ]
+            start = len(str(path).rstrip("/")) + 1
+            return [str(file)[start:] for file in system.find(path)]
+        names = []
+        for folder, _, files in os.walk(self.path):
+            for file in files:
+                path = os.path.join(folder, file)
+                if file.endswith(ending) and os.path.isfile(path):  # else a link that leads nowhere
+                    names.append(Path(path).relative_to(self.path).as_posix())
+        return names
 
     def folders(self, ending: str) -> "dict[str, list[Location]]":
-        """The files that end so, by the path of their folder."""
-        folders = dict[str, list[Location]]()
+        """Return the files with an ending, by the path of their folder."""
+        folders: dict[str, list[Location]] = {}
         for file in self.files(ending):
-            folders.setdefault(file.path.rsplit("/", 1)[0], []).append(file)
+            folder = file.path.rsplit("/", 1)[0]
+            folders.setdefault(folder, []).append(file)
         return dict(sorted(folders.items()))
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Return the bytes of the file."""
         try:
-            return (
-                int(self._system[0].size(self._system[1]))
-                if self.remote
-                else Path(self.path).stat().st_size
-            )
+            if not self.remote:
+                return Path(self.path).stat().st_size
+            system, path = self._system
+            return int(system.size(path))
         except OSError as error:
             raise self.fault(error) from error
 
     def bytes(self, start: int, end: int) -> bytes:
-        """The bytes from start to end, fewer where the file ends before."""
+        """Return the bytes from start to end, fewer where the file ends before."""
         try:
             if self.remote:
-                return bytes(self._system[0].cat_file(self._system[1], start=start, end=end))
+                system, path = self._system
+                return bytes(system.cat_file(path, start=start, end=end))
             with open(self.path, "rb") as file:
                 file.seek(start)
                 return file.read(end - start)
@@ -149,18 +153,17 @@ class Location:
             raise self.fault(error) from error
 
     def open(self) -> Any:
-        """The file, open for reading bytes."""
+        """Return the file, open for reading bytes."""
         try:
-            return (
-                self._system[0].open(self._system[1], "rb")
-                if self.remote
-                else open(self.path, "rb")
-            )
+            if not self.remote:
+                return open(self.path, "rb")
+            system, path = self._system
+            return system.open(path, "rb")
         except OSError as error:
             raise self.fault(error) from error
 
     def json(self) -> dict[str, object]:
-        """The JSON object in the file."""
+        """Return the JSON object in the file."""
         try:
             content = json.loads(self.bytes(0, self.size))
         except (ValueError, RecursionError) as error:
@@ -172,44 +175,60 @@ class Location:
         return content
 
 
-PARTS = {"attn_out": ".attention", "mlp_out": ".mlp", "resid_post": ""}
+BRANCHES_OF_HOOKS = {"attn_out": ".attention", "mlp_out": ".mlp", "resid_post": ""}
 
 
 def site_of_hook(hook: str) -> str:
-    """headscan's name of a hook of TransformerLens (also used by SAELens and activault); itself
-    where there is none.
+    """Return headscan's name of a hook of TransformerLens; the hook itself where there is none.
 
-    >>> [site_of_hook(f"blocks.4.hook_{name}") for name in ("resid_post", "resid_pre", "mlp_out", "resid_mid")]
-    ['block.4', 'block.3', 'block.4.mlp', 'blocks.4.hook_resid_mid']
+    SAELens and activault use these names, too.
+
+    >>> [site_of_hook(f"blocks.4.hook_{name}") for name in ("resid_post", "resid_pre", "mlp_out")]
+    ['block.4', 'block.3', 'block.4.mlp']
+    >>> site_of_hook("blocks.4.hook_resid_mid")
+    'blocks.4.hook_resid_mid'
     >>> site_of_hook("blocks.0.hook_resid_pre"), site_of_hook("ln_final.hook_normalized")
     ('embedding', 'final_norm')
     """
     if hook == "ln_final.hook_normalized":
         return "final_norm"
-    if (match := re.fullmatch(r"blocks\.(\d+)\.hook_(\w+)", hook)) is None:
+    match = re.fullmatch(r"blocks\.(\d+)\.hook_(\w+)", hook)
+    if match is None:
         return hook
     block = int(match[1])
     kind = match[2]
     if kind == "resid_pre":
         return f"block.{block - 1}" if block else "embedding"
-    return f"block.{block}{PARTS[kind]}" if kind in PARTS else hook
+    if kind not in BRANCHES_OF_HOOKS:
+        return hook
+    return f"block.{block}{BRANCHES_OF_HOOKS[kind]}"
+
+
+RANKS = {"embedding": 0, "final_norm": 3, "head": 4}
+BLOCK_RANK = 1
+OTHER_RANK = 2
+"""The order of sites within a stack of blocks."""
 
 
 def by_depth(names: Iterable[str]) -> list[str]:
-    """Names in the order of depth: embedding, blocks by their numbers with their branches before
-    them, final norm, head; others by the numbers in them.
+    """Return names of sites in the order of depth.
+
+    The order is embedding, blocks by their numbers with their branches before them, other names by
+    the numbers in them, final norm, head.
 
     >>> by_depth(["head", "block.10", "block.2", "block.2.mlp", "final_norm", "embedding"])
     ['embedding', 'block.2.mlp', 'block.2', 'block.10', 'final_norm', 'head']
     """
+    return sorted(names, key=_depth)
 
-    def key(name: str) -> tuple[object, ...]:
-        stack = name.partition(".")[0]
-        bare = name.removeprefix("encoder.").removeprefix("decoder.")
-        kind = {"embedding": 0, "final_norm": 3, "head": 4}.get(
-            bare, 1 if bare.startswith("block.") else 2
-        )
-        numbers = [int(part) if part.isdigit() else -1 for part in re.split(r"(\d+)", bare)]
-        return stack == "decoder" or kind == 4, kind, numbers[:2], -bare.count("."), numbers, bare
 
-    return sorted(names, key=key)
+def _depth(name: str) -> tuple[object, ...]:
+    """Return the key by which names are sorted in the order of depth."""
+    stack = name.partition(".")[0]
+    bare_name = name.removeprefix("encoder.").removeprefix("decoder.")
+    is_block = bare_name.startswith("block.")
+    rank = RANKS.get(bare_name, BLOCK_RANK if is_block else OTHER_RANK)
+    numbers = [int(part) if part.isdigit() else -1 for part in re.split(r"(\d+)", bare_name)]
+    in_second_stack = stack == "decoder" or bare_name == "head"
+    branch_depth = bare_name.count(".")
+    return in_second_stack, rank, numbers[:2], -branch_depth, numbers, bare_name

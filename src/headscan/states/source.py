@@ -1,4 +1,4 @@
-"""What yields vectors: batches of named sites, with the tokens and documents that they are of."""
+"""The sources of vectors: batches of named sites, with their tokens and documents."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,121 +18,136 @@ from headscan.text import Batch, Windows, batches, display
 from headscan.text.identity import TextMark
 from headscan.text.source import Reading, TextLike, window_length
 
+TOKENS_ON_CPU = 2048
+TOKENS_ON_GPU = 16384
+"""A forward pass reads about so many tokens, where the batch is not given."""
+
 Each = Callable[[str, Tensor], object]
-"""Called with a site and its states [B, T, width]; the tensor is the live one: copy it before
+"""A function of a site and its states [B, T, width]; the tensor is the live one: copy it before
 keeping or changing it.
 """
 
 
+def reading_window(model: Preparation | Lens, context: int | None) -> tuple[bool, int]:
+    """Return whether a model reads each document by itself, and how many tokens its windows have.
+
+    `context`: tokens of a window; None for the default.
+    """
+    if model.sentence is None:
+        return False, window_length(context)
+    return True, window_length(context, model.sentence.length)
+
+
 class VectorSource(ABC):
     """Vectors of named sites in windows of tokens: a model reading a text, stored states, arrays.
-    What follows does not know which.
 
     Use: `for batch in source.batches(): source.visit(batch, sites, each)`. Batches are the same
     whatever the number of processes, and memory is that of one site of one batch.
+
+    Attributes:
+        name: in tables and messages.
+        sites: all of them, in the order of depth.
+        context: vectors of a window.
+        batch: windows of a batch.
+        vocabulary: token ids are below this; 0 where none are known, and then the ids of batches
+            are −1.
+        tokens: vectors of a site in all, as far as known.
+        device: where the vectors are.
+        lens: the model, where there is one.
+        alone: whether windows are documents with lengths of their own, up to `context`.
     """
 
-    name: str  # in tables and messages
-    sites: tuple[str, ...]  # all of them, in the order of depth
-    context: int  # vectors of a window
-    batch: int  # windows of a batch
-    vocabulary: (
-        int  # token ids are below this; 0 where none are known, and the ids of batches are −1 then
-    )
-    tokens: int | None  # vectors of a site in all, as far as it is known
-    device: torch.device  # where the vectors are
-    lens: Lens | None = None  # the model, where there is one
-    alone: bool = False  # whether windows are documents, of lengths of their own up to `context`
+    name: str
+    sites: tuple[str, ...]
+    context: int
+    batch: int
+    vocabulary: int
+    tokens: int | None
+    device: torch.device
+    lens: Lens | None = None
+    alone: bool = False
 
     @property
     def default_sites(self) -> tuple[str, ...]:
-        """What is looked at where nobody says which."""
+        """Return the sites that are read where the user names none."""
         return self.sites
 
     def match(self, globs: str | Iterable[str]) -> tuple[str, ...]:
-        """The sites that globs match, in the order of depth; BadInput where one matches nothing."""
+        """Return the sites that globs match, in the order of depth.
+
+        Raises BadInput where a glob matches nothing.
+        """
         return match_sites(globs, self.sites, self.name)
 
     @abstractmethod
     def width(self, site: str) -> int:
-        """Numbers of a vector at a site."""
+        """Return the numbers of a vector at a site."""
 
     @abstractmethod
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
-        """The batches of one process, from window `start` on.
+        """Yield the batches of one process, from window `start` on.
 
-        All windows have `context` tokens; after them may come a batch of one shorter window, the
-        rest. `expected` is the `mark` of a reading that is continued: BadInput where this is not
-        the same text.
+        All windows have `context` tokens; a batch of one shorter window may follow. `expected` is
+        the `mark` of a reading that is continued; raises BadInput where the text has changed since.
         """
 
     @abstractmethod
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        """Call `each` with the vectors [B, T, width] of each site in turn, of the batch that was
-        given last.
-        """
+        """Call `each` with the vectors [B, T, width] of each site of the latest batch in turn."""
 
     @abstractmethod
     def identity(self) -> Json:
-        """A hash by which a resumed run knows the source again."""
+        """Return a hash by which a resumed run recognises the source."""
 
     @abstractmethod
     def record(self) -> ModelRecord:
-        """What it is, for the protocol of a result."""
+        """Return the description of the source for the protocol of a result."""
 
     @abstractmethod
     def text(self) -> TextRecord:
-        """What has been read up to now."""
+        """Return the record of the text that was read up to now."""
 
     @abstractmethod
     def words(self, ids: Sequence[int]) -> list[str]:
-        """Token ids as people can read them."""
+        """Return token ids as people can read them."""
 
     def mark(self) -> Json:
-        """How far it has been read, and what it said: what a resumed reading is to find again."""
+        """Return how far the text was read, and its hash, for a reading that is continued."""
         return None
 
     def expects(self, windows: int) -> int | None:
-        """Tokens in all, when so many windows have been read."""
+        """Return the tokens in all, as far as known when so many windows have been read."""
         return self.tokens
 
     def pooled(self, site: str) -> bool:
-        """Whether a site has one vector a window, that of a sentence, and not one a token."""
+        """Return whether a site has one vector a window, that of a sentence, not one a token."""
         return site == SENTENCE and (self.alone or self.context == 1)
 
     def read(self, windows: int) -> int:
-        """Tokens up to now, when so many windows have been read."""
+        """Return the tokens in the first windows."""
         return windows * self.context
 
     def __repr__(self) -> str:
-        many = "" if self.tokens is None else f"{self.tokens:,} vectors at "
-        return f"{type(self).__name__}({self.name!r}: {many}{len(self.sites)} sites)"
-
-
-def reading_window(model: Preparation | Lens, context: int | None) -> tuple[bool, int]:
-    """Return whether a model reads each document by itself, and the tokens of its windows
-    (`context` None: the default).
-    """
-    alone = model.sentence is not None
-    return alone, window_length(
-        context, model.sentence.length if model.sentence is not None else None
-    )
+        count = "" if self.tokens is None else f"{self.tokens:,} vectors at "
+        return f"{type(self).__name__}({self.name!r}: {count}{len(self.sites)} sites)"
 
 
 class ModelSource(VectorSource):
-    """A model reading a text: each window is one row of a forward pass, and a site's states are
-    there when it is passed.
+    """A model reading a text: each window is one row of a forward pass.
 
-    Every call of `batches` reads the text anew; a rest of the text that fills no window is dropped.
-    Any batch can be visited. With `ends` its batches say where in their documents tokens end.
+    The states of a site are there while the pass is at it. Every call of `batches` reads the text
+    again; the remainder of the text that fills no window is dropped. Any batch can be visited.
 
-    A sentence encoder reads each document alone, with its special tokens, and has one more site,
-    `sentence`: one vector a window, [B, 1, width] (but with `ends`, which compares tokens).
+    A sentence encoder reads each document by itself, with its special tokens, and has one more
+    site, `sentence`: one vector a window, [B, 1, width] (not with `ends`, which compares tokens).
 
-    `context`: tokens of a window. Default: 128; of a document of a sentence encoder, as many as its
-    `encode` reads.
+    Args:
+        context: tokens of a window. Default: 128; of a sentence encoder as many as its `encode`
+            reads.
+        batch: windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.
+        ends: whether batches have the characters at which tokens end in their documents.
     """
 
     lens: Lens
@@ -148,37 +163,41 @@ class ModelSource(VectorSource):
         ends: bool = False,
     ) -> None:
         self.lens = lens
-        self.given = text
+        self.source_text = text
         self.reading = reading
         self.ends = ends
         self.name = lens.name
         self.sites = lens.sites
         self.device = lens.device
-        self.alone = lens.sentence is not None and not ends
-        if lens.sentence is not None and self.alone:
+        self.alone = False
+        longest = None
+        if lens.sentence is not None and not ends:
+            self.alone = True
             self.sites += (SENTENCE,)
-        self.context = window_length(
-            context, lens.sentence.length if lens.sentence is not None and self.alone else None
-        )
+            longest = lens.sentence.length
+        self.context = window_length(context, longest)
         self.vocabulary = lens.vocabulary_size
         self.tokens = reading.max_tokens
-        self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // self.context)
+        tokens_a_batch = TOKENS_ON_CPU if lens.device.type == "cpu" else TOKENS_ON_GPU
+        self.batch = batch or max(1, tokens_a_batch // self.context)
         self._windows: Windows | None = None
 
     @property
     def default_sites(self) -> tuple[str, ...]:
-        return self.lens.default_sites + self.sites[len(self.lens.sites) :]
+        sentence = self.sites[len(self.lens.sites) :]
+        return self.lens.default_sites + sentence
 
     def width(self, site: str) -> int:
-        sentence = self.lens.sentence if site == SENTENCE else None
-        return self.lens.width(site) if sentence is None else sentence.width
+        if site == SENTENCE and self.lens.sentence is not None:
+            return self.lens.sentence.width
+        return self.lens.width(site)
 
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
         mark = TextMark(**expected) if isinstance(expected, dict) else None  # type: ignore[arg-type]
         self._windows = Windows(
-            self.given,
+            self.source_text,
             self.lens.require_tokenizer(),
             self.context,
             documents=self.reading.documents,
@@ -194,46 +213,54 @@ class ModelSource(VectorSource):
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids)).to(self.lens.device)
         sentence = self.lens.sentence if SENTENCE in sites else None
-        last = self.lens.default_sites[-1]
-        wanted = [site for site in sites if site != SENTENCE]
+        token_sites = [site for site in sites if site != SENTENCE]
+        if sentence is None:
+            self.lens.run(ids, sites=token_sites, each=each)
+            return
+
+        last = self.lens.default_sites[-1]  # the site that sentences are pooled from
 
         def take(site: str, states: Tensor) -> None:
-            if site in wanted:
+            if site in token_sites:
                 each(site, states)
-            if sentence is not None and site == last:
+            if site == last:
                 each(SENTENCE, sentence(states)[:, None])
 
-        self.lens.run(ids, sites=[*wanted, last] if sentence is not None else wanted, each=take)
+        self.lens.run(ids, sites=[*token_sites, last], each=take)
 
     def mark(self) -> Json:
         return None if self._windows is None else asdict(self._windows.mark())
 
     def text(self) -> TextRecord:
-        return (
-            TextRecord(source=str(self.given), context=self.context)
-            if self._windows is None
-            else self._windows.record()
-        )
+        if self._windows is None:
+            return TextRecord(source=str(self.source_text), context=self.context)
+        return self._windows.record()
 
     def read(self, windows: int) -> int:
         return self.text().tokens or 0 if self.alone else super().read(windows)
 
     def expects(self, windows: int) -> int | None:
-        """`max_tokens`, or what the share of the file that has been read lets expect."""
+        """Return `max_tokens`, or an estimate from the share of the file that has been read."""
         if self.tokens is not None:
             return self.tokens
-        try:
-            path = Path(str(self.given))
-            size = (
-                path.stat().st_size
-                if path.is_file() and path.suffix in (".txt", ".jsonl")
-                else None
-            )
-        except (ValueError, OSError):
+        size = self._file_size()
+        if size is None or self._windows is None:
             return None
-        read = 0 if self._windows is None else self._windows.mark().characters
-        known = self.read(windows)
-        return None if not size or not read else max(known, int(known * size / read))
+        characters = self._windows.mark().characters
+        if not characters:
+            return None
+        tokens = self.read(windows)
+        return max(tokens, int(tokens * size / characters))
+
+    def _file_size(self) -> int | None:
+        """Return the bytes of the text; None where it is not one file that is not packed."""
+        try:
+            path = Path(str(self.source_text))
+            if path.is_file() and path.suffix in (".txt", ".jsonl"):
+                return path.stat().st_size or None
+        except (ValueError, OSError):
+            pass
+        return None
 
     def identity(self) -> Json:
         return self.lens.identity()

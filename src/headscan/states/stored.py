@@ -11,31 +11,43 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
-from headscan.model.available import specimens
 from headscan.model.finding import model_folder
 from headscan.model.gguf import is_gguf
 from headscan.model.lens import Lens, ModelLike
-from headscan.model.source import check_adapter
+from headscan.model.source import check_adapter, specimens
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
 from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, read_states
 from headscan.text import Batch, Window, batches, display
 from headscan.text.source import window_length
 
-LARGEST = 2**26  # token ids are below this: the largest vocabularies have a quarter of a million
+LARGEST = 2**26
+"""Token ids are below this: the largest vocabularies have a quarter of a million tokens."""
+
+IDS_AT_ONCE = 1 << 20
+
+STATE_ENDINGS = (".npy", ".npz", ".parquet", ".arrow", ".safetensors")
+"""The endings of files that are no models."""
 
 
 class StoredSource(VectorSource):
-    """The vectors of a store, cut into windows: its own, or `context` of them, or texts of lengths
-    of their own (`alone`).
+    """The vectors of a store, cut into windows.
 
-    Vectors that fill no window come in one shorter window at the end, but where `max_tokens` ends
-    the reading. Any batch can be visited, also again.
+    The windows are the store's own, or have `context` vectors, or are texts with lengths of their
+    own (`alone`). Vectors that fill no window come in one shorter window at the end, unless
+    `max_tokens` ends the reading. Any batch can be visited, also again.
 
     >>> from headscan.states.vectors import TensorRows, Vectors
-    >>> source = StoredSource(Vectors("x", {"vectors": TensorRows(torch.zeros(10, 3))}), context=4, batch=2)
+    >>> vectors = Vectors("x", {"vectors": TensorRows(torch.zeros(10, 3))})
+    >>> source = StoredSource(vectors, context=4, batch=2)
     >>> [(batch.indices.tolist(), batch.ids.shape) for batch in source.batches()]
     [([0, 1], (2, 4)), ([2], (1, 2))]
+
+    Attributes:
+        where: the path or URL; None for arrays in memory.
+        whole: the number of complete windows, or of texts.
+        rest: the number of vectors in the shorter window at the end.
+        starts: the first vector of each text, where each is a window.
     """
 
     tokens: int
@@ -60,42 +72,53 @@ class StoredSource(VectorSource):
         self.whole, self.rest = divmod(vectors.count, self.context)
         self.alone = vectors.lengths is not None
         if vectors.lengths is not None:
-            lengths = vectors.lengths.read(0, vectors.lengths.count).long().flatten()
-            if lengths.min() < 1 or lengths.max() > self.context or lengths.sum() != vectors.count:
-                raise BadInput(
-                    f"{self.name} holds lengths of texts that are not those of its "
-                    f"{vectors.count:,} vectors."
-                )
-            self.whole = len(lengths)
-            self.rest = 0
-            self.starts = np.concatenate([[0], np.cumsum(lengths.numpy())])
+            self._set_texts(vectors.lengths)
         if max_tokens is not None and max_tokens < vectors.count:
-            self.whole = max_tokens // self.context
-            self.rest = 0
-            if self.alone:
-                self.whole = int(np.searchsorted(self.starts, max_tokens, side="right")) - 1
-            if not self.whole:
-                raise BadInput(
-                    f"--max-tokens must be at least one window of {self.context} vectors, not "
-                    f"{max_tokens}."
-                )
+            self._limit(max_tokens)
         self.batch = batch or max(1, 2048 // self.context)
         self.tokens = self.read(self.whole) + self.rest
         self._read = 0
-        self.vocabulary = (
-            0 if vectors.ids is None else vectors.vocabulary or self._largest(vectors.ids) + 1
-        )
-        if self.vocabulary > LARGEST:
+        self.vocabulary = 0 if vectors.ids is None else self._vocabulary(vectors.ids)
+
+    def _set_texts(self, lengths: Rows) -> None:
+        """Make each text a window; raise BadInput where their lengths are not the vectors'."""
+        numbers = lengths.read(0, lengths.count).long().flatten()
+        in_range = numbers.min() >= 1 and numbers.max() <= self.context
+        if not in_range or numbers.sum() != self.vectors.count:
             raise BadInput(
-                f"{self.name} holds the token id {self.vocabulary - 1:,}, which is of no "
-                "vocabulary."
+                f"{self.name} holds lengths of texts that are not those of its "
+                f"{self.vectors.count:,} vectors."
+            )
+        self.whole = len(numbers)
+        self.rest = 0
+        self.starts = np.concatenate([[0], np.cumsum(numbers.numpy())])
+
+    def _limit(self, max_tokens: int) -> None:
+        """Leave out the windows that end after `max_tokens` vectors."""
+        self.whole = max_tokens // self.context
+        self.rest = 0
+        if self.alone:
+            self.whole = int(np.searchsorted(self.starts, max_tokens, side="right")) - 1
+        if not self.whole:
+            raise BadInput(
+                f"--max-tokens must be at least one window of {self.context} vectors, not "
+                f"{max_tokens}."
             )
 
-    def _largest(self, ids: Rows) -> int:
-        step = 1 << 20
-        return max(
-            int(ids.read(k, min(k + step, self.tokens)).max()) for k in range(0, self.tokens, step)
-        )
+    def _vocabulary(self, ids: Rows) -> int:
+        """Return one more than the largest token id; BadInput where no vocabulary has it."""
+        vocabulary = self.vectors.vocabulary
+        if not vocabulary:
+            largest = []
+            for start in range(0, self.tokens, IDS_AT_ONCE):
+                end = min(start + IDS_AT_ONCE, self.tokens)
+                largest.append(int(ids.read(start, end).max()))
+            vocabulary = max(largest) + 1
+        if vocabulary > LARGEST:
+            raise BadInput(
+                f"{self.name} holds the token id {vocabulary - 1:,}, which is of no vocabulary."
+            )
+        return vocabulary
 
     def width(self, site: str) -> int:
         return self.vectors.sites[site].width
@@ -104,19 +127,19 @@ class StoredSource(VectorSource):
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
         windows = self.whole + (1 if self.rest else 0)
-        first = start
         if self.alone:
-            yield from batches(
-                map(self._text, range(start, windows)),
-                self.batch,
-                process=process,
-                processes=processes,
-            )
+            texts = map(self._text, range(start, windows))
+            yield from batches(texts, self.batch, process=process, processes=processes)
             self._read = self.tokens
             return
+        first = start
         while first < windows:
-            number = first // self.batch if first < self.whole else -(-self.whole // self.batch)
-            last = min((number + 1) * self.batch, self.whole) if first < self.whole else windows
+            if first < self.whole:
+                number = first // self.batch
+                last = min((number + 1) * self.batch, self.whole)
+            else:  # the shorter window at the end
+                number = -(-self.whole // self.batch)
+                last = windows
             if number % processes == process:
                 yield self._batch(number, first, last)
             first = last
@@ -126,35 +149,18 @@ class StoredSource(VectorSource):
         return int(self.starts[windows]) if self.alone else super().read(windows)
 
     def _text(self, number: int) -> Window:
-        """A text of its own length."""
+        """Return a text of its own length as a window."""
         self._read = self.read(number + 1)
         batch = self._batch(number, number, number + 1)
         return Window(number, batch.ids[0], batch.documents[0])
 
     def _batch(self, number: int, first: int, last: int) -> Batch:
-        begin = self.read(first)
-        end = min(self.read(last), self.tokens)
-        shape = (last - first, (end - begin) // (last - first))
-
-        def numbers(rows: Rows | None, absent: int) -> NDArray[np.int64]:
-            flat = (
-                torch.full((end - begin,), absent)
-                if rows is None
-                else rows.read(begin, end).reshape(-1)
-            )
-            if flat.is_floating_point() and not bool(
-                (flat == flat.floor()).logical_and(flat.abs() < LARGEST).all()
-            ):
-                raise BadInput(
-                    f"{self.name} holds token ids or documents that are no whole numbers."
-                )
-            return flat.to(torch.int64).numpy().reshape(shape)
-
-        ids = numbers(self.vectors.ids, -1)
+        """Return the windows first ... last − 1, which have one length."""
+        ids = self._numbers(self.vectors.ids, first, last, absent=-1)
         if self.vocabulary and (ids.min() < 0 or ids.max() >= self.vocabulary):
             wrong = ids.min() if ids.min() < 0 else ids.max()
             raise BadInput(f"{self.name} holds the token id {wrong}, of none of its.")
-        documents = numbers(self.vectors.documents, 0)
+        documents = self._numbers(self.vectors.documents, first, last, absent=0)
         if documents.min() < 0:
             raise BadInput(
                 f"{self.name} holds a document with the number {documents.min()}: documents are "
@@ -162,17 +168,43 @@ class StoredSource(VectorSource):
             )
         return Batch(number, np.arange(first, last), ids, documents)
 
+    def _numbers(
+        self, rows: Rows | None, first: int, last: int, *, absent: int
+    ) -> NDArray[np.int64]:
+        """Return the token ids or documents [windows, T]; `absent` where none are known."""
+        start = self.read(first)
+        end = min(self.read(last), self.tokens)
+        windows = last - first
+        shape = (windows, (end - start) // windows)
+        if rows is None:
+            return np.full(shape, absent)
+        flat = rows.read(start, end).reshape(-1)
+        if flat.is_floating_point():
+            is_whole = (flat == flat.floor()).logical_and(flat.abs() < LARGEST)
+            if not bool(is_whole.all()):
+                raise BadInput(
+                    f"{self.name} holds token ids or documents that are no whole numbers."
+                )
+        return flat.to(torch.int64).numpy().reshape(shape)
+
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
         windows, length = batch.ids.shape
-        number = int(batch.indices[0])
+        first_window = int(batch.indices[0])
+        first_token = self.read(first_window)
         for site in sites:
-            pooled = self.pooled(site)
-            first, many = (number, windows) if pooled else (self.read(number), windows * length)
-            rows = self.vectors.sites[site].read(first, first + many)
-            each(site, rows.reshape(windows, 1 if pooled else length, -1))
+            if self.pooled(site):
+                first = first_window
+                shape = (windows, 1, -1)
+                count = windows
+            else:
+                first = first_token
+                shape = (windows, length, -1)
+                count = windows * length
+            rows = self.vectors.sites[site].read(first, first + count)
+            each(site, rows.reshape(shape))
 
     def passed(self) -> None:
-        """Take it as read, by others."""
+        """Count all vectors as read, because others have read them."""
         self._read = self.tokens
 
     def identity(self) -> str:
@@ -180,19 +212,6 @@ class StoredSource(VectorSource):
 
     def record(self) -> ModelRecord:
         first = self.vectors.sites[self.sites[0]]
-        kind = (
-            f"of {self.whole:,} texts, each read by itself"
-            if self.alone
-            else f"in windows of {self.context} vectors"
-        )
-        notes = [*self.vectors.notes, f"Stored states, {kind}."]
-        if self.vectors.model:
-            notes.append(f"Made by {self.vectors.model}.")
-        if self.rest:
-            notes.append(
-                f"The last {self.rest} vectors fill no window: they are in the numbers, not in "
-                "their intervals."
-            )
         return ModelRecord(
             name=self.name,
             source=self.where,
@@ -203,18 +222,30 @@ class StoredSource(VectorSource):
             width=first.width,
             vocabulary=self.vocabulary or None,
             context=self.context,
-            notes=notes,
+            notes=self._notes(),
         )
 
+    def _notes(self) -> list[str]:
+        """Return the cautions for readers of the numbers."""
+        cut = f"in windows of {self.context} vectors"
+        if self.alone:
+            cut = f"of {self.whole:,} texts, each read by itself"
+        notes = [*self.vectors.notes, f"Stored states, {cut}."]
+        if self.vectors.model:
+            notes.append(f"Made by {self.vectors.model}.")
+        if self.rest:
+            notes.append(
+                f"The last {self.rest} vectors fill no window: they are in the numbers, not in "
+                "their intervals."
+            )
+        return notes
+
     def text(self) -> TextRecord:
-        windows = (
-            int(np.searchsorted(self.starts, self._read))
-            if self.alone
-            else -(-self._read // self.context)
-        )
-        source = self.where or self.name
+        windows = -(-self._read // self.context)
+        if self.alone:
+            windows = int(np.searchsorted(self.starts, self._read))
         return TextRecord(
-            source=source,
+            source=self.where or self.name,
             tokens=self._read,
             windows=windows,
             dropped=0,
@@ -226,27 +257,20 @@ class StoredSource(VectorSource):
         return display(self.tokenizer, ids)
 
 
-def tensor_of(given: Any, what: str) -> Tensor:
-    """The same numbers as a tensor of the CPU, without a copy where that can be; BadInput where
-    `what` is no numbers.
+def tensor_of(array: Any, subject: str) -> Tensor:
+    """Return an array as a tensor on the CPU, without a copy where possible.
+
+    Raises BadInput where it does not hold numbers; `subject` names it in the message.
 
     >>> tensor_of([[1.0, 2.0]], "it").shape
     torch.Size([1, 2])
     """
-    beginning = what[0].upper() + what[1:]
+    beginning = subject[0].upper() + subject[1:]
     try:
-        if isinstance(given, Tensor):
-            tensor = given.detach().cpu()
-        elif isinstance(given, np.ndarray):
-            tensor = torch.from_numpy(np.require(given, requirements=["C", "W"]))
-        elif hasattr(given, "__dlpack__"):
-            tensor = torch.utils.dlpack.from_dlpack(given).cpu()
-        else:
-            tensor = torch.as_tensor(np.asarray(given))
+        tensor = _as_tensor(array)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise BadInput(
-            f"{beginning} is no array of numbers: {' '.join(str(error).split())[:120]}."
-        ) from error
+        reason = " ".join(str(error).split())[:120]
+        raise BadInput(f"{beginning} is no array of numbers: {reason}.") from error
     if tensor.dtype not in DTYPES.values():
         raise BadInput(
             f"{beginning} holds {str(tensor.dtype).removeprefix('torch.')}, which no states are."
@@ -254,30 +278,38 @@ def tensor_of(given: Any, what: str) -> Tensor:
     return tensor
 
 
+def _as_tensor(array: Any) -> Tensor:
+    if isinstance(array, Tensor):
+        return array.detach().cpu()
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    if hasattr(array, "__dlpack__"):
+        shared: Tensor = torch.utils.dlpack.from_dlpack(array)
+        return shared.cpu()
+    return torch.as_tensor(np.asarray(array))
+
+
 def tensor_array(tensor: Tensor) -> Array:
-    """A tensor in memory as an array of a store."""
+    """Return a tensor in memory as an array of a store."""
     return tensor.shape, lambda count, width: TensorRows(tensor.reshape(count, width))
 
 
-def of_object(given: Any, name: str = "array") -> Vectors:
-    """The vectors of an array [n, d] or [windows, T, d] (numpy, torch, DLPack), or of a dict of
-    such by site.
+def of_object(content: Any, name: str = "array") -> Vectors:
+    """Return the vectors of an array [n, d] or [windows, T, d], or of a dict of such by site.
 
-    In a dict `token_ids` and `documents` [n] or [windows, T] say what the vectors are of.
+    Arrays are numpy's, torch's or DLPack's. In a dict `token_ids` and `documents`, [n] or
+    [windows, T], are those of the vectors.
 
     >>> of_object(np.ones((6, 3), dtype=np.float32)).count
     6
     """
-    items = given if isinstance(given, Mapping) else {"vectors": given}
-    what = "the {0}" if len(items) == 1 else "{0}'s {1}"
-    arrays = {
-        str(site): tensor_array(tensor_of(value, what.format(name, site)))
-        for site, value in items.items()
-    }
+    items = content if isinstance(content, Mapping) else {"vectors": content}
+    arrays = {}
+    for site, value in items.items():
+        subject = f"the {name}" if len(items) == 1 else f"{name}'s {site}"
+        arrays[str(site)] = tensor_array(tensor_of(value, subject))
     return Vectors.of_arrays(name, arrays, f"The {name}")
 
-
-# ---- From what a user gives to a source: a path or URL, an array, a dict.
 
 SourceLike = TypeAliasType("SourceLike", ModelLike | VectorSource | Any)
 """A model, or stored states: a path or URL, an array (numpy, torch, DLPack), a dict of arrays by
@@ -286,23 +318,23 @@ site.
 SourcesLike = TypeAliasType("SourcesLike", SourceLike | Sequence[SourceLike])
 
 
-def given_sources(given: SourcesLike) -> list[SourceLike]:
-    """Several sources, one by one: those of a list or tuple whose items are no numbers.
+def given_sources(sources: SourcesLike) -> list[SourceLike]:
+    """Return sources one by one; a list or tuple of numbers is one source.
 
-    >>> len(given_sources(["gpt2", "a.npy"])), len(given_sources([[1.0, 2.0], [3.0, 4.0]])), len(given_sources("gpt2"))
-    (2, 1, 1)
+    >>> len(given_sources(["gpt2", "a.npy"])), len(given_sources("gpt2"))
+    (2, 1)
+    >>> len(given_sources([[1.0, 2.0], [3.0, 4.0]]))
+    1
     """
-    if not isinstance(given, list | tuple):
-        return [given]
-    return (
-        list(given)
-        if not given or not isinstance(given[0], int | float | list | tuple)
-        else [given]
-    )
+    if not isinstance(sources, list | tuple):
+        return [sources]
+    if sources and isinstance(sources[0], int | float | list | tuple):
+        return [sources]
+    return list(sources)
 
 
 def stored_source(
-    given: SourceLike,
+    source: SourceLike,
     *,
     context: int | None = None,
     batch: int | None = None,
@@ -310,36 +342,39 @@ def stored_source(
     field: str | None = None,
     tokenizer: Any = None,
 ) -> VectorSource | None:
-    """Stored states as a source; None where what was given names a model, or is one.
+    """Return stored states as a source; None where `source` names a model, or is one.
 
-    `context` (None: 128) counts where the store has no windows, whole windows of `max_tokens`
-    vectors are read, `field` is the column of a table. Raises BadInput where they cannot be read,
-    or are no states.
+    Args:
+        context: vectors of a window where the store has no windows; None: 128.
+        batch: windows of a batch.
+        max_tokens: only complete windows of so many vectors are read.
+        field: the column of a table.
+        tokenizer: turns token ids into words.
+
+    Raises BadInput where the states cannot be read, or are none.
 
     >>> stored_source("gpt-vanilla") is None, stored_source(np.zeros((4, 2))).tokens
     (True, 4)
     """
-    where = None
-    if isinstance(given, VectorSource):
-        return given
-    if isinstance(given, Lens | nn.Module):
+    if isinstance(source, VectorSource):
+        return source
+    if isinstance(source, Lens | nn.Module):
         return None
-    if isinstance(given, str | os.PathLike):
-        where = os.fspath(given)
-        # "text" is what --field is where nobody said
-        vectors = (
-            None if is_model(where) else read_states(where, None if field == "text" else field)
-        )
+    where = None
+    if isinstance(source, str | os.PathLike):
+        where = os.fspath(source)
+        if is_model(where):
+            return None
+        column = None if field == "text" else field  # "text" is the default of --field
+        vectors = read_states(where, column)
         if vectors is None:
             return None
-    elif isinstance(given, np.ndarray | Tensor | Mapping | list | tuple) or hasattr(
-        given, "__dlpack__"
-    ):
-        vectors = of_object(given)
+    elif _is_array_like(source):
+        vectors = of_object(source)
     else:
         raise BadInput(
             "A source is a model, a path or URL of stored states, an array, or a dict of arrays "
-            f"by site, not a {type(given).__name__}."
+            f"by site, not a {type(source).__name__}."
         )
     return StoredSource(
         vectors,
@@ -351,25 +386,31 @@ def stored_source(
     )
 
 
+def _is_array_like(source: object) -> bool:
+    if isinstance(source, np.ndarray | Tensor | Mapping | list | tuple):
+        return True
+    return hasattr(source, "__dlpack__")
+
+
 def is_model(name: str) -> bool:
-    """Whether a name is a model's for certain: a specimen, a .gguf file, a folder whose config.json
-    describes one.
+    """Return whether a name is certainly a model's.
+
+    Models are the embedded ones, .gguf files, and folders whose config.json describes one; a name
+    without a file is a Hugging Face id.
     """
-    if name in specimens() or "://" in name:
-        return name in specimens()
+    if name in specimens():
+        return True
+    if "://" in name:
+        return False
     path = Path(name).expanduser()
     if not path.exists():
-        if path.suffix in (
-            ".npy",
-            ".npz",
-            ".parquet",
-            ".arrow",
-            ".safetensors",
-        ):  # no model has such a name
+        if path.suffix in STATE_ENDINGS:
             raise BadInput(f"There is no file {name}.")
         return "#" not in name
     if path.is_file():
         return is_gguf(path)
-    if not (config := model_folder(path) / "config.json").is_file():
+    config = model_folder(path) / "config.json"
+    if not config.is_file():
         check_adapter(path)
-    return config.is_file() and "model_type" in config.read_text("utf-8", errors="replace")
+        return False
+    return "model_type" in config.read_text("utf-8", errors="replace")

@@ -328,11 +328,10 @@ class Windowing(Settings):
     batch: BatchSize = None
 
     def check(self) -> None:
-        """Raise BadInput where no position of a window would count."""
-        length = window_length(self.context)
-        if self.skip_first >= length:
+        """Raise BadInput where no position of a window of `context` tokens would count."""
+        if self.context is not None and self.skip_first >= self.context:
             raise BadInput(
-                f"--skip-first must leave at least one of the {length} positions of a "
+                f"--skip-first must leave at least one of the {self.context} positions of a "
                 f"window, not {self.skip_first}."
             )
 

@@ -26,6 +26,17 @@ from headscan.states.vectors import (
     stored_dtype,
 )
 
+LONGEST_NPY_HEADER = 2**16
+LONGEST_SAFETENSORS_HEADER = 100 * 2**20
+
+UNPACKED_BYTES = 2**28
+"""The packed arrays of an archive are unpacked into memory where they take no more than this, and
+that much is free; else only the requested rows are unpacked.
+"""
+
+DAMAGED = (zipfile.BadZipFile, EOFError, OSError, MemoryError, zlib.error, lzma.LZMAError)
+"""The exceptions of an archive whose bytes or sizes are not those that were written."""
+
 
 @FORMATS.register("npy")
 class NpyFormat(StateFormat):
@@ -36,42 +47,40 @@ class NpyFormat(StateFormat):
     )
     endings = (".npy",)
 
-    def read(self, place: Location, field: str | None) -> Vectors:
-        return Vectors.of_arrays(
-            place.name, {"vectors": _npy(place, 0, place.size, place.path)}, place.path
-        )
+    def read(self, location: Location, field: str | None) -> Vectors:
+        array = _npy(location, 0, location.size, location.path)
+        return Vectors.of_arrays(location.name, {"vectors": array}, location.path)
 
 
-def _npy(place: Location, start: int, end: int, name: str) -> Array:
-    """The array of an .npy that lies in a file from byte `start` to `end`."""
-    head = io.BytesIO(place.bytes(start, min(end, start + 2**16)))
+def _npy(location: Location, start: int, end: int, name: str) -> Array:
+    """Return the array of an .npy that lies in a file from byte `start` to `end`."""
+    header = io.BytesIO(location.bytes(start, min(end, start + LONGEST_NPY_HEADER)))
     try:
-        version = np.lib.format.read_magic(head)
-        read: Any = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, kind = read(head)
-    except Exception as error:  # numpy's reader parses Python, and raises what that raises
-        raise BadInput(
-            f"{name} is no .npy file, or is damaged: {str(error).split('.')[0]}."
-        ) from error
+        version = np.lib.format.read_magic(header)
+        read_header: Any = np.lib.format.read_array_header_2_0
+        if version == (1, 0):
+            read_header = np.lib.format.read_array_header_1_0
+        shape, fortran, kind = read_header(header)
+    except Exception as error:  # numpy parses Python here, and raises what that raises
+        reason = str(error).split(".")[0]
+        raise BadInput(f"{name} is no .npy file, or is damaged: {reason}.") from error
     if fortran and len(shape) > 1:
         raise BadInput(
             f"{name} is stored column by column (Fortran order): save numpy.ascontiguousarray of "
             "it."
         )
     dtype = stored_dtype(name, kind, kind.newbyteorder("="))
-    offset = start + head.tell()
+    offset = start + header.tell()
 
     def rows(count: int, width: int) -> FlatRows:
-        if end - offset < (promised := count * width * dtype.itemsize):
+        promised = count * width * dtype.itemsize
+        available = end - offset
+        if available < promised:
             raise BadInput(
                 f"{name} is truncated: its header promises {promised:,} bytes, and it has "
-                f"{end - offset:,}."
+                f"{available:,}."
             )
-        return FlatRows(place, offset, count, width, dtype, swapped=not kind.isnative)
+        return FlatRows(location, offset, count, width, dtype, swapped=not kind.isnative)
 
     return shape, rows
 
@@ -86,44 +95,38 @@ class NpzFormat(StateFormat):
     )
     endings = (".npz",)
 
-    def read(self, place: Location, field: str | None) -> Vectors:
+    def read(self, location: Location, field: str | None) -> Vectors:
         try:
-            with zipfile.ZipFile(place.open()) as archive:
-                members = {
-                    entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()
-                }
-                arrays = {name: _member(archive, entry, place) for name, entry in members.items()}
-                return Vectors.of_arrays(place.name, arrays, place.path)
+            with zipfile.ZipFile(location.open()) as archive:
+                arrays = {}
+                for entry in archive.infolist():
+                    name = entry.filename.removesuffix(".npy")
+                    arrays[name] = _member(archive, entry, location)
+                return Vectors.of_arrays(location.name, arrays, location.path)
         except (*DAMAGED, NotImplementedError, RuntimeError) as error:
-            why = str(error).rstrip(".") or "it says that it is larger than the memory"
+            reason = str(error).rstrip(".") or "it says that it is larger than the memory"
             raise BadInput(
-                f"{place.path} is no .npz file, is truncated, or cannot be read: {why}."
+                f"{location.path} is no .npz file, is truncated, or cannot be read: {reason}."
             ) from error
 
 
-DAMAGED = (zipfile.BadZipFile, EOFError, OSError, MemoryError, zlib.error, lzma.LZMAError)
-"""What an archive raises whose bytes or sizes are not those that were written."""
-HELD = 2**28
-"""Bytes to which the packed arrays of an archive are unpacked and held where that much is free;
-else only the rows asked for.
-"""
-
-
 class Unpacked:
-    """A packed member of an archive as a place whose bytes are read in order; a reader that goes
-    back unpacks it anew.
+    """A packed member of an archive, as a location whose bytes are read in order.
+
+    A reader that goes back unpacks it again. `in_memory`: it is unpacked at once.
     """
 
     remote = True
 
     def __init__(
-        self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, *, held: bool
+        self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, *, in_memory: bool
     ) -> None:
         self.path = path
         self.size = entry.file_size
-        self._file: Any = io.BytesIO(archive.read(entry)) if held else archive.open(entry)
+        self._file: Any = io.BytesIO(archive.read(entry)) if in_memory else archive.open(entry)
 
     def bytes(self, start: int, end: int) -> bytes:
+        """Return the unpacked bytes from start to end."""
         try:
             self._file.seek(start)
             return bytes(self._file.read(end - start))
@@ -131,22 +134,20 @@ class Unpacked:
             raise BadInput(f"{self.path} cannot be unpacked: {str(error).rstrip('.')}.") from error
 
 
-def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -> Array:
-    name = f"{place.path}, {entry.filename.removesuffix('.npy')}"
+def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, location: Location) -> Array:
+    """Return the array in a member of an archive."""
+    name = f"{location.path}, {entry.filename.removesuffix('.npy')}"
     if entry.compress_type == zipfile.ZIP_STORED:
-        # A member begins with 30 bytes, its name and an extra field of its own.
-        lengths = np.frombuffer(
-            place.bytes(entry.header_offset + 26, entry.header_offset + 30), dtype="<u2"
-        )
-        start = entry.header_offset + 30 + int(lengths.sum())
-        return _npy(place, start, start + entry.file_size, name)
-    packed: Any = Unpacked(
-        archive,
-        entry,
-        name,
-        held=sum(one.file_size for one in archive.infolist()) <= min(HELD, unpackable()),
-    )
-    return _npy(packed, 0, packed.size, name)
+        # A member begins with 30 bytes; the last four are the lengths of its name and of an extra
+        # field, which follow.
+        end_of_header = entry.header_offset + 30
+        lengths = np.frombuffer(location.bytes(end_of_header - 4, end_of_header), dtype="<u2")
+        start = end_of_header + int(lengths.sum())
+        return _npy(location, start, start + entry.file_size, name)
+    unpacked_bytes = sum(member.file_size for member in archive.infolist())
+    in_memory = unpacked_bytes <= min(UNPACKED_BYTES, unpackable())
+    unpacked: Any = Unpacked(archive, entry, name, in_memory=in_memory)
+    return _npy(unpacked, 0, unpacked.size, name)
 
 
 @FORMATS.register("pytorch")
@@ -155,29 +156,33 @@ class PytorchFormat(StateFormat):
     tried = "torch"
     sentence = "A tensor, or a dict of tensors by site; mapped, and nothing in the file is run."
 
-    def recognises(self, place: Location) -> bool:
-        return place.suffix in (".pt", ".pth") and not place.is_folder
+    def recognises(self, location: Location) -> bool:
+        return location.suffix in (".pt", ".pth") and not location.is_folder
 
-    def read(self, place: Location, field: str | None) -> Vectors:
-        try:
-            if place.remote:
-                with place.open() as file:
-                    content = torch.load(file, map_location="cpu", weights_only=True)
-            else:
-                content = torch.load(place.path, map_location="cpu", weights_only=True, mmap=True)
-        except Exception as error:  # torch rebuilds what the file says, and raises what that raises
-            reason = " ".join(str(error).split())[:120]
-            raise BadInput(
-                f"{place.path} holds no tensors, or is damaged: {reason.rstrip('.')}."
-            ) from error
+    def read(self, location: Location, field: str | None) -> Vectors:
+        content = _torch_content(location)
         if isinstance(content, dict):
             content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
         for value in content.values() if isinstance(content, dict) else [content]:
             if isinstance(value, Tensor) and value.layout is not torch.strided:
                 raise BadInput(
-                    f"{place.path} holds a sparse tensor: save it dense (tensor.to_dense())."
+                    f"{location.path} holds a sparse tensor: save it dense (tensor.to_dense())."
                 )
-        return of_object(content, place.name)
+        return of_object(content, location.name)
+
+
+def _torch_content(location: Location) -> Any:
+    """Return the content of a file of torch.save; local files are mapped."""
+    try:
+        if not location.remote:
+            return torch.load(location.path, map_location="cpu", weights_only=True, mmap=True)
+        with location.open() as file:
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch rebuilds what the file says, and raises what that raises
+        reason = " ".join(str(error).split())[:120]
+        raise BadInput(
+            f"{location.path} holds no tensors, or is damaged: {reason.rstrip('.')}."
+        ) from error
 
 
 @FORMATS.register("safetensors")
@@ -189,67 +194,76 @@ class SafetensorsFormat(StateFormat):
         "whose vectors go on from one to the next by name."
     )
 
-    def recognises(self, place: Location) -> bool:
-        return place.suffix == ".safetensors" or (
-            place.is_folder and bool(place.files(".safetensors"))
-        )
+    def recognises(self, location: Location) -> bool:
+        if location.suffix == ".safetensors":
+            return True
+        return location.is_folder and bool(location.files(".safetensors"))
 
-    def read(self, place: Location, field: str | None) -> Vectors:
-        files = place.files(".safetensors") if place.is_folder else [place]
-        return Vectors.joined(place.name, [_safetensors(file) for file in files])
+    def read(self, location: Location, field: str | None) -> Vectors:
+        files = location.files(".safetensors") if location.is_folder else [location]
+        return Vectors.joined(location.name, [_safetensors(file) for file in files])
 
 
-def _safetensors(place: Location) -> Vectors:
-    tensors = read_header(place)
+def _safetensors(location: Location) -> Vectors:
+    tensors = read_header(location)
+    arrays: dict[str, Array] = {}
     for name in by_depth(tensors):
-        if tensors[name].dtype is torch.bool:
-            raise BadInput(f"{place.path} holds '{name}' in a dtype that no states have.")
-    arrays = {name: (tensors[name].shape, tensors[name].rows) for name in by_depth(tensors)}
-    return Vectors.of_arrays(place.name, arrays, place.path)
+        tensor = tensors[name]
+        if tensor.dtype is torch.bool:
+            raise BadInput(f"{location.path} holds '{name}' in a dtype that no states have.")
+        arrays[name] = (tensor.shape, tensor.rows)
+    return Vectors.of_arrays(location.name, arrays, location.path)
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a .safetensors file, which begins at a byte; bool stands for dtypes that no
-    states have.
+    """A tensor in a .safetensors file, which begins at byte `offset`.
+
+    Its dtype is bool where it is stored in a dtype that states cannot have.
     """
 
-    place: Location
+    location: Location
     dtype: torch.dtype
     shape: tuple[int, ...]
     offset: int
 
     def rows(self, count: int, width: int) -> FlatRows:
-        return FlatRows(self.place, self.offset, count, width, self.dtype)
+        """Return its numbers as rows."""
+        return FlatRows(self.location, self.offset, count, width, self.dtype)
 
 
-def read_header(place: Location) -> dict[str, StoredTensor]:
-    """The tensors of a .safetensors file by name, in the order in which they lie there. Raises
-    BadInput where it is no such file, or is truncated.
+def read_header(location: Location) -> dict[str, StoredTensor]:
+    """Return the tensors of a .safetensors file by name, in the order in which they lie there.
+
+    Raises BadInput where it is no such file, or is truncated.
     """
-    size = place.size
-    length = int.from_bytes(place.bytes(0, 8), "little")
-    if size < 8 or length > size - 8 or length > 100 * 2**20:
+    size = location.size
+    length = int.from_bytes(location.bytes(0, 8), "little")
+    start = 8 + length  # of the data
+    if size < 8 or start > size or length > LONGEST_SAFETENSORS_HEADER:
         raise BadInput(
-            f"{place.path} is no .safetensors file, or is truncated: it has {size:,} bytes."
+            f"{location.path} is no .safetensors file, or is truncated: it has {size:,} bytes."
         )
+    tensors = {}
+    end = start
     try:
-        header = json.loads(place.bytes(8, 8 + length))
+        header = json.loads(location.bytes(8, start))
         header.pop("__metadata__", None)
-        tensors = {}
-        end = 8 + length
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            dtype, (first, last) = DTYPES.get(entry["dtype"], torch.bool), entry["data_offsets"]
-            if not 0 <= first <= last or {
-                type(size) for size in (first, last, *entry["shape"])
-            } != {int}:
+            first, last = entry["data_offsets"]
+            shape = tuple(entry["shape"])
+            whole_numbers = all(type(number) is int for number in (first, last, *shape))
+            if not 0 <= first <= last or not whole_numbers:
                 raise ValueError(f"{name} has no place in the file")
-            tensors[name] = StoredTensor(place, dtype, tuple(entry["shape"]), 8 + length + first)
-            end = max(end, 8 + length + last)
+            dtype = DTYPES.get(entry["dtype"], torch.bool)
+            tensors[name] = StoredTensor(location, dtype, shape, start + first)
+            end = max(end, start + last)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise BadInput(f"{place.path} is no .safetensors file: its header is damaged.") from error
+        raise BadInput(
+            f"{location.path} is no .safetensors file: its header is damaged."
+        ) from error
     if end > size:
         raise BadInput(
-            f"{place.path} is truncated: its header promises {end:,} bytes, and it has {size:,}."
+            f"{location.path} is truncated: its header promises {end:,} bytes, and it has {size:,}."
         )
     return tensors

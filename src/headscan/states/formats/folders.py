@@ -1,9 +1,9 @@
-"""What `headscan states` writes, and reads again."""
+"""The folders that `headscan states` writes, and reads again."""
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ INDEX = "states.json"
 LAYOUT = "headscan-states"
 VERSION = 1
 
+HASHED_BYTES = 1 << 24
+"""So many bytes of a shard are hashed at a time."""
+
 
 @dataclass(frozen=True)
 class StoredSite:
@@ -32,8 +35,14 @@ class StoredSite:
 
 @dataclass(frozen=True)
 class StateShard:
-    """A file: the windows first ... last − 1, its size in bytes and its SHA-256; its tokens where
-    windows differ in length.
+    """A file of states.
+
+    Attributes:
+        file: its name.
+        first, last: the windows first ... last − 1 are in it.
+        bytes: its size.
+        sha256: its checksum.
+        tokens: where windows differ in length.
     """
 
     file: str
@@ -50,12 +59,14 @@ class StoredIndex:
 
     Each shard holds, by site, tensors [windows, context, width], and `token_ids` and `documents`
     [windows, context]. The index is replaced in one step after each shard is on the disk, so that
-    what it names is whole at any moment; `complete` says whether the text was read to its end,
-    `mark` how far it was read before.
+    the shards that it names are complete at any moment.
 
-    `alone`, of a sentence encoder: windows are texts of lengths of their own, at most `context`. A
-    shard then holds tensors [tokens, width], `token_ids` and `documents` [tokens], `lengths`
-    [windows], and at the site `sentence` [windows, width].
+    Attributes:
+        complete: whether the text was read to its end.
+        mark: how far the text was read, before its end.
+        alone: whether windows are the texts of a sentence encoder, with lengths of their own, at
+            most `context`. A shard then holds tensors [tokens, width], `token_ids` and `documents`
+            [tokens], `lengths` [windows], and at the site `sentence` [windows, width].
     """
 
     sites: list[StoredSite]
@@ -71,32 +82,30 @@ class StoredIndex:
 
     @property
     def tokens(self) -> int:
-        """Tokens in all shards."""
-        return (
-            sum(shard.tokens or 0 for shard in self.shards)
-            if self.alone
-            else self.windows * self.context
-        )
+        """Return the tokens in all shards."""
+        if self.alone:
+            return sum(shard.tokens or 0 for shard in self.shards)
+        return self.windows * self.context
 
     @property
     def windows(self) -> int:
-        """Windows in all shards."""
+        """Return the windows in all shards."""
         return self.shards[-1].last if self.shards else 0
 
     def write(self, folder: Path) -> None:
         """Replace the index in the folder."""
-        head = {"format": LAYOUT, "version": VERSION, "tokens": self.tokens}
-        write_atomic(folder / INDEX, json.dumps(head | asdict(self), indent=1, ensure_ascii=False))
+        header = {"format": LAYOUT, "version": VERSION, "tokens": self.tokens}
+        content = json.dumps(header | asdict(self), indent=1, ensure_ascii=False)
+        write_atomic(folder / INDEX, content)
 
     def shard(
         self, folder: Path, first: int, last: int, tensors: Mapping[str, Tensor], mark: Json
     ) -> "StoredIndex":
-        """Write a shard, then the index that names it too."""
+        """Write a shard, then an index that names it, too; return that index."""
         from safetensors.torch import save
 
-        data = save(
-            {name: tensor.contiguous() for name, tensor in tensors.items()}, {"format": LAYOUT}
-        )
+        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        data = save(contiguous, {"format": LAYOUT})
         name = f"states-{len(self.shards):05d}.safetensors"
         write_atomic(folder / name, data)
         shard = StateShard(
@@ -112,41 +121,39 @@ class StoredIndex:
         return index
 
     @classmethod
-    def read(cls, place: Location) -> "StoredIndex":
-        """The index at a place; BadInput where it is damaged, or of a version that this one does
-        not read.
+    def read(cls, location: Location) -> "StoredIndex":
+        """Return the index in a file.
+
+        Raises BadInput where it is damaged, or of a version that this headscan does not read.
         """
-        content = place.json()
+        content = location.json()
         if content.get("format") != LAYOUT or content.get("version") != VERSION:
             raise BadInput(
-                f"{place.path} is of version {content.get('version')}; this headscan reads "
+                f"{location.path} is of version {content.get('version')}; this headscan reads "
                 f"{VERSION}."
             )
         from pydantic import TypeAdapter, ValidationError
 
-        own = {
-            name: value
-            for name, value in content.items()
-            if name not in ("format", "version", "tokens")
-        }
+        for name in ("format", "version", "tokens"):
+            content.pop(name, None)
         try:
-            return TypeAdapter(cls).validate_python(own)
+            return TypeAdapter(cls).validate_python(content)
         except ValidationError as error:
-            raise BadInput(f"{place.path} is damaged: {error.errors()[0]['msg']}.") from error
+            raise BadInput(f"{location.path} is damaged: {error.errors()[0]['msg']}.") from error
 
 
 def verify(folder: str) -> int:
-    """Read every shard of a folder and hold it to its checksum; returns the number of vectors of
-    each site. Raises BadInput where a shard is missing, or its bytes are not those that were
-    written.
+    """Compare every shard of a folder with its checksum; return the number of vectors of each site.
+
+    Raises BadInput where a shard is missing, or its bytes are not those that were written.
     """
-    place = Location(folder)
-    index = StoredIndex.read(place / INDEX)
+    location = Location(folder)
+    index = StoredIndex.read(location / INDEX)
     for shard in index.shards:
         digest = hashlib.sha256()
-        file = place.inside(shard.file)
-        for start in range(0, shard.bytes, 1 << 24):
-            digest.update(file.bytes(start, min(start + (1 << 24), shard.bytes)))
+        file = location.inside(shard.file)
+        for start in range(0, shard.bytes, HASHED_BYTES):
+            digest.update(file.bytes(start, min(start + HASHED_BYTES, shard.bytes)))
         if file.size != shard.bytes or digest.hexdigest() != shard.sha256:
             raise BadInput(f"{file.path} is damaged: it is not what was written.")
     return index.tokens
@@ -162,30 +169,31 @@ class HeadscanFormat(StateFormat):
     )
     first = 9
 
-    def recognises(self, place: Location) -> bool:
-        return place.is_folder and (place / INDEX).exists
+    def recognises(self, location: Location) -> bool:
+        return location.is_folder and (location / INDEX).exists
 
-    def read(self, place: Location, field: str | None) -> Vectors:
-        index = StoredIndex.read(place / INDEX)
+    def read(self, location: Location, field: str | None) -> Vectors:
+        index = StoredIndex.read(location / INDEX)
         if not index.shards:
             raise BadInput(
-                f"{place.path} holds no states yet: `headscan states` was interrupted at once."
+                f"{location.path} holds no states yet: `headscan states` was interrupted at once."
             )
-        names = [*(site.site for site in index.sites), "token_ids", "documents"]
-        sites = names[:-2]
-        names = [*names, *(["lengths"] if index.alone else [])]
-        shards = [_rows(place.inside(shard.file), shard, index, names) for shard in index.shards]
-        rows: dict[str, Rows] = {
-            name: JoinedRows([shard[name] for shard in shards]) for name in names
-        }
-        notes = (
-            ()
-            if index.complete
-            else ("Its writing was interrupted: this is the beginning of the text.",)
-        )
+        sites = [site.site for site in index.sites]
+        names = [*sites, "token_ids", "documents"]
+        if index.alone:
+            names.append("lengths")
+        shards = []
+        for shard in index.shards:
+            shards.append(_shard_rows(location.inside(shard.file), shard, index, names))
+        rows: dict[str, Rows] = {}
+        for name in names:
+            rows[name] = JoinedRows([shard[name] for shard in shards])
+        notes: tuple[str, ...] = ()
+        if not index.complete:
+            notes = ("Its writing was interrupted: this is the beginning of the text.",)
         return Vectors(
-            place.name,
-            {name: rows[name] for name in sites},
+            location.name,
+            {site: rows[site] for site in sites},
             ids=rows["token_ids"],
             documents=rows["documents"],
             window=index.context,
@@ -196,27 +204,26 @@ class HeadscanFormat(StateFormat):
         )
 
 
-def _rows(
-    file: Location, shard: StateShard, index: StoredIndex, names: list[str]
+def _shard_rows(
+    file: Location, shard: StateShard, index: StoredIndex, names: Sequence[str]
 ) -> dict[str, Rows]:
+    """Return the rows of a shard by the names of its tensors; BadInput where they do not fit."""
     if not file.exists or file.size != shard.bytes:
         raise BadInput(f"{file.path} is missing or truncated: {shard.bytes:,} bytes were written.")
     tensors = read_header(file)
     windows = shard.last - shard.first
-    whole = (shard.tokens or 0,) if index.alone else (windows, index.context)
-    leads = {
-        name: (windows,) if index.alone and name in (SENTENCE, "lengths") else whole
-        for name in names
-    }
-    for name, lead in leads.items():
-        if name not in tensors or tuple(tensors[name].shape[: len(lead)]) != lead:
-            of = (
-                f"{shard.tokens} tokens of {windows} texts"
-                if index.alone
-                else f"{windows} windows of {index.context}"
-            )
-            raise BadInput(f"{file.path} does not hold {of} at '{name}'.")
-    return {
-        name: tensors[name].rows(math.prod(lead), (*tensors[name].shape, 1)[len(lead)])
-        for name, lead in leads.items()
-    }
+    content = f"{windows} windows of {index.context}"
+    if index.alone:
+        content = f"{shard.tokens} tokens of {windows} texts"
+    rows: dict[str, Rows] = {}
+    for name in names:
+        leading: tuple[int, ...] = (windows, index.context)
+        if index.alone:
+            by_window = name in (SENTENCE, "lengths")
+            leading = (windows if by_window else shard.tokens or 0,)
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape[: len(leading)] != leading:
+            raise BadInput(f"{file.path} does not hold {content} at '{name}'.")
+        width = tensor.shape[len(leading)] if len(tensor.shape) > len(leading) else 1
+        rows[name] = tensor.rows(math.prod(leading), width)
+    return rows

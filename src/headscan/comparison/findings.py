@@ -1,0 +1,220 @@
+"""The findings of a comparison: sentences about how similar the models are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from headscan.comparison.nulls import WINDOWS
+from headscan.comparison.result import Alignment, SimilarityCell
+from headscan.run import Finding
+
+EQUAL = 1e-6
+"""A CKA that is so close to 1 is 1: float32 sums know no less."""
+
+NEIGHBOURS_AGREE = 0.99
+"""From this share of mutual neighbours on two models have the same: rounding to float16 exchanges
+fewer than one in a hundred.
+"""
+
+CLOSE = 0.9
+"""Above this CKA at every site models are close, which is good."""
+
+STEP = 0.1
+"""A fall of CKA by more than this from one layer to the next is mentioned."""
+
+ONE_DIRECTION = 0.9
+"""Above this share of a site's variance on one direction CKA is about that direction."""
+
+DRAWS = 19
+"""Fewer draws give no p of 0.05."""
+
+ALPHA = 0.05
+
+PART = 0.5
+"""Where less than this share of a model's tokens was compared, a finding says so."""
+
+
+def findings(
+    cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], alignment: Sequence[Alignment]
+) -> list[Finding]:
+    """Return the findings of a comparison, the most important first.
+
+    `top_shares`: the share of each site's variance on its strongest direction, by "MODEL/SITE".
+    """
+    listed: list[Finding] = []
+    for models in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):
+        of_pair = [cell for cell in cells if (cell.model_a, cell.model_b) == models]
+        listed += _closeness(*models, of_pair)
+        listed += _beyond_null(*models, of_pair)
+    dominated = {name: share for name, share in top_shares.items() if share > ONE_DIRECTION}
+    if dominated:
+        listed.append(_one_direction(dominated))
+    for row in alignment:
+        if row.compared < PART * row.tokens:
+            listed.append(_partly_aligned(row))
+    return listed
+
+
+def _one_direction(shares: Mapping[str, float]) -> Finding:
+    name, share = max(shares.items(), key=lambda item: item[1])
+    return Finding(
+        code="ONE-DIRECTION",
+        level="notice",
+        sentence=(
+            f"At {len(shares)} sites one direction holds more than 90 % of the variance "
+            f"({share:.1%} at {name}): there CKA and Procrustes measure that direction only; SVCCA "
+            "and neighbours do not."
+        ),
+        value=share,
+    )
+
+
+def _partly_aligned(row: Alignment) -> Finding:
+    return Finding(
+        code="PARTLY-ALIGNED",
+        level="notice",
+        sentence=(
+            f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where those of "
+            "the others do: the numbers are of these."
+        ),
+        model=row.model,
+    )
+
+
+def _value(cell: SimilarityCell) -> float:
+    return cell.value or 0.0
+
+
+def _fall(pair: tuple[SimilarityCell, SimilarityCell]) -> float:
+    """Return by how much the value falls from the first cell to the second."""
+    before, after = pair
+    return _value(before) - _value(after)
+
+
+def _closeness(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
+    """Yield the finding about CKA between sites of the same name."""
+    same_sites = _of_same_sites(cells, "cka")
+    if not same_sites:
+        return
+    least = min(same_sites, key=_value)
+    cka = _value(least)
+    if cka > 1 - EQUAL:
+        yield _up_to_rotation(a, b, cka, _of_same_sites(cells, "mutual_knn"))
+        return
+    steepest = max(pairwise(same_sites), key=_fall, default=None)
+    if steepest is not None and _fall(steepest) > STEP:
+        before, after = steepest
+        yield Finding(
+            code="PARTING",
+            level="notice",
+            sentence=(
+                f"{a} and {b} differ from {after.site_b} on: CKA falls from {before.value:.2f} at "
+                f"{before.site_b} to {after.value:.2f}."
+            ),
+            site=after.site_b,
+            value=after.value,
+        )
+        return
+    yield Finding(
+        code="CLOSENESS",
+        level="good" if cka > CLOSE else "notice",
+        sentence=(
+            f"Site against the same site, CKA of {a} and {b} is {cka:.3f} or more; least at "
+            f"{least.site_b}."
+        ),
+        site=least.site_b,
+        value=cka,
+    )
+
+
+def _of_same_sites(cells: Sequence[SimilarityCell], measure: str) -> list[SimilarityCell]:
+    """Return the cells of a measure between sites of the same name that have a value."""
+    same_sites = []
+    for cell in cells:
+        if cell.measure == measure and cell.site_a == cell.site_b and cell.value is not None:
+            same_sites.append(cell)
+    return same_sites
+
+
+def _up_to_rotation(a: str, b: str, cka: float, neighbours: Sequence[SimilarityCell]) -> Finding:
+    """Return the finding for a CKA of 1, which ignores rotation, scale and shift.
+
+    A shift changes cosine neighbours.
+    """
+    if not neighbours:
+        return Finding(
+            code="CLOSENESS",
+            level="good",
+            sentence=(
+                f"{a} and {b} are equal up to rotation, scale and shift at every site: CKA is 1 to "
+                "six digits. Their neighbours were not compared: add mutual_knn to --measures."
+            ),
+            value=cka,
+        )
+    least = min(neighbours, key=_value)
+    agreement = _value(least)
+    if agreement >= NEIGHBOURS_AGREE:
+        return Finding(
+            code="SAME",
+            level="good",
+            sentence=(
+                f"{a} and {b} are the same at every site: CKA is 1 to six digits, and cosine "
+                "neighbours agree."
+            ),
+            value=cka,
+        )
+    changed = f"{100 * (1 - agreement):.0f} %"
+    return Finding(
+        code="NEIGHBOURS-DIFFER",
+        level="notice",
+        sentence=(
+            f"{a} and {b} are equal up to rotation, scale and shift; {changed} of the cosine "
+            "neighbours differ: re-index. CKA is 1 to six digits at every site, and mutual "
+            f"neighbours are {agreement:.3f} at {least.site_b}."
+        ),
+        site=least.site_b,
+        value=agreement,
+    )
+
+
+def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
+    """Yield the finding about the first null of the cells."""
+    tests = [cell.tests[0] for cell in cells if cell.tests]
+    if not tests:
+        return
+    null = tests[0].null
+    draws = max(test.draws for test in tests)
+    if draws < DRAWS:
+        yield Finding(
+            code="UNTESTED",
+            level="notice",
+            sentence=(
+                f"Whether {a} and {b} are more alike than the null ({null}) makes them cannot be "
+                f"told: a p of 0.05 needs {DRAWS} draws, of at least {WINDOWS} windows of text."
+            ),
+            value=draws,
+        )
+        return
+    p_values = [cell.p_adjusted for cell in cells if cell.p_adjusted is not None]
+    count = len(p_values)
+    within = sum(p > ALPHA for p in p_values)
+    share = within / count
+    if not within:
+        yield Finding(
+            code="BEYOND-NULL",
+            level="good",
+            sentence=(
+                f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes "
+                f"them (adjusted p ≤ {ALPHA})."
+            ),
+            value=share,
+        )
+        return
+    yield Finding(
+        code="WITHIN-NULL",
+        level="alert" if share > 0.5 else "notice",
+        sentence=(
+            f"{within} of {count} cells of {a} and {b} are no more alike than the null ({null}) "
+            f"makes them (adjusted p > {ALPHA})."
+        ),
+        value=share,
+    )

@@ -1,0 +1,246 @@
+"""The columns of a table as rows of vectors, token ids and documents."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from headscan.run import BadInput
+from headscan.states.location import Location, site_of_hook
+from headscan.states.vectors import DOCUMENTS, TOKENS, Rows, Vectors, stored_dtype
+
+Reader = Callable[[str, int, int], Any]
+"""A function that returns a column in the rows first ... last − 1 of a table as an Arrow array."""
+
+NAMES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class CellShape:
+    """The shape of a column's cells.
+
+    Attributes:
+        width: numbers of a vector; 1 where cells are not lists.
+        window: vectors of a cell, where cells are lists of vectors.
+        dtype: of the numbers.
+    """
+
+    width: int
+    window: int | None
+    dtype: torch.dtype
+
+
+class ColumnRows:
+    """A column as rows: a cell is a vector or a window of vectors, and counts for `repeat` rows."""
+
+    def __init__(
+        self, name: str, read: Reader, cells: int, column: str, shape: CellShape, repeat: int = 1
+    ) -> None:
+        self.name = name
+        self.column = column
+        self._read = read
+        self.shape = shape
+        self.repeat = repeat
+        self.rows_a_cell = (shape.window or 1) * repeat
+        self.count = cells * self.rows_a_cell
+        self.width = shape.width
+        self.dtype = shape.dtype
+
+    def read(self, first: int, last: int) -> Tensor:
+        first_cell = first // self.rows_a_cell
+        last_cell = -(-last // self.rows_a_cell)
+        cells = self._read(self.column, first_cell, last_cell)
+        numbers = _numbers(cells, self.shape, f"{self.name}, column {self.column}")
+        rows = torch.from_numpy(numbers).reshape(-1, self.width)
+        if self.repeat > 1:
+            rows = rows.repeat_interleave(self.repeat, 0)
+        start = first_cell * self.rows_a_cell
+        return rows[first - start : last - start]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in a file.
+
+    Attributes:
+        name: of the file.
+        types: the Arrow type of each column.
+        cells: the number of rows.
+        read: reads cells of a column.
+    """
+
+    name: str
+    types: Mapping[str, Any]
+    cells: int
+    read: Reader
+
+    def vectors(self, field: str | None) -> Vectors:
+        """Return the vectors of the columns.
+
+        Every column of lists of numbers is a site, or those columns that `field` names. Raises
+        BadInput where there is no such column, or none of vectors; where a value is missing; where
+        lists differ in length.
+        """
+        shapes = self._shapes_of_sites(field)
+        window = next(iter(shapes.values())).window
+        if any(shape.window != window for shape in shapes.values()):
+            raise BadInput(
+                f"{self.name} has columns of vectors and of windows: choose one kind with --field."
+            )
+        sites: dict[str, Rows] = {}
+        for column, shape in shapes.items():
+            sites[site_of_hook(column)] = self._rows(column, shape)
+        return Vectors(
+            self.name,
+            sites,
+            ids=self._numbers_of_tokens(TOKENS, window or 1),
+            documents=self._numbers_of_tokens(DOCUMENTS, window or 1),
+            window=window,
+        )
+
+    def _shapes_of_sites(self, field: str | None) -> dict[str, CellShape]:
+        """Return the shapes of the columns that are sites."""
+        named = [] if field is None else [column.strip() for column in field.split(",")]
+        for column in named:
+            if column not in self.types:
+                known = ", ".join(self.types)
+                raise BadInput(f"{self.name} has no column '{column}'; it has: {known}.")
+        if not self.cells:
+            raise BadInput(f"{self.name} has no rows.")
+
+        shapes = {}
+        for column, kind in self.types.items():
+            is_site = column in named if named else _is_vectors(kind)
+            if is_site and column not in TOKENS + DOCUMENTS:
+                shapes[column] = self._shape(column)
+        if not shapes:
+            first = list(self.types.items())[:NAMES_SHOWN]
+            kinds = ", ".join(f"{column} ({kind})" for column, kind in first)
+            raise BadInput(f"{self.name} has no column of vectors; it has: {kinds}.")
+        return shapes
+
+    def _rows(self, column: str, shape: CellShape, repeat: int = 1) -> ColumnRows:
+        return ColumnRows(self.name, self.read, self.cells, column, shape, repeat)
+
+    def _numbers_of_tokens(self, names: Sequence[str], window: int) -> Rows | None:
+        """Return the column of token ids or of documents; None where there is none.
+
+        A cell holds a list of a number for each token of a window, or one number for all of them.
+        """
+        column = next((name for name in reversed(names) if name in self.types), None)
+        if column is None:
+            return None
+        shape = self._shape(column)
+        if shape.dtype.is_floating_point:
+            raise BadInput(
+                f"{self.name}, column {column} holds fractions in place of whole numbers."
+            )
+        if shape.width == window and _is_list(_storage(self.types[column])):
+            return self._rows(column, replace(shape, width=1, window=window))
+        return self._rows(column, shape, repeat=window)
+
+    def _shape(self, column: str) -> CellShape:
+        """Return the shape of a column's cells, from its type and its first cell."""
+        name = f"{self.name}, column {column}"
+        kind = _storage(self.types[column])
+        values = _plain(self.read(column, 0, 1))
+        sizes: list[int] = []
+        while _is_list(kind):
+            if values.null_count or not len(values):
+                raise BadInput(f"{name}: the first value is missing.")
+            fixed = pa.types.is_fixed_size_list(kind)
+            sizes.append(kind.list_size if fixed else len(values[0]))
+            kind = _storage(kind.value_type)
+            values = _plain(values.flatten())
+        is_number = pa.types.is_floating(kind) or pa.types.is_integer(kind)
+        if len(sizes) > 2 or not is_number:
+            raise BadInput(
+                f"{name} holds {kind} in {len(sizes)} levels of lists, which are no vectors."
+            )
+        return CellShape(
+            width=sizes[-1] if sizes else 1,
+            window=sizes[0] if len(sizes) == 2 else None,
+            dtype=stored_dtype(name, kind, kind.to_pandas_dtype()),
+        )
+
+
+def _storage(kind: Any) -> Any:
+    """Return the type in which values of an extension type are stored."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _is_vectors(kind: Any) -> bool:
+    """Return whether a type is lists of fractions, or lists of such lists."""
+    kind = _storage(kind)
+    depth = 0
+    while _is_list(kind):
+        kind = _storage(kind.value_type)
+        depth += 1
+    return 0 < depth <= 2 and bool(pa.types.is_floating(kind))
+
+
+def _plain(values: Any) -> Any:
+    """Return an array that is neither chunked nor of an extension type."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
+def _numbers(cells: Any, shape: CellShape, name: str) -> np.ndarray[Any, Any]:
+    """Return the numbers of cells in a row, without a copy where Arrow stores them so."""
+    values = _plain(cells)
+    count = len(cells)
+    sizes = [shape.window, shape.width] if shape.window else [shape.width]
+    for size in sizes:
+        if not _is_list(values.type):
+            break
+        _check_lists(values, size, name)
+        values = _plain(values.flatten())
+        count *= size
+    if values.null_count or len(values) != count:
+        raise BadInput(f"{name}: a number is missing (null).")
+    numbers: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return numbers if numbers.flags.writeable else numbers.copy()
+
+
+def _check_lists(lists: Any, size: int, name: str) -> None:
+    """Raise BadInput where a list is missing, or not of this size."""
+    if lists.null_count:
+        raise BadInput(f"{name}: a value is missing (null).")
+    if pa.types.is_fixed_size_list(lists.type) or not len(lists):
+        return
+    lengths = np.diff(lists.offsets.to_numpy())
+    different = lengths[lengths != size]
+    if len(different):
+        raise BadInput(f"{name} holds lists of different lengths: {size} and {int(different[0])}.")
+
+
+def table_refusal(location: Location, kind: str, error: BaseException) -> BadInput:
+    """Return the refusal of a file that is not of the kind that it should be."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return BadInput(
+        f"{location.path} is no {kind} file, or is truncated: {reason[:160].rstrip('.')}."
+    )
+
+
+def column_types(location: Location, schema: Any) -> Mapping[str, Any]:
+    """Return the type of each column; BadInput where two have the same name."""
+    try:
+        types = {column.name: column.type for column in schema}
+    except UnicodeDecodeError as error:
+        raise table_refusal(location, "table", error) from None
+    if len(types) < len(schema):
+        raise BadInput(
+            f"{location.path} has several columns of the same name: {', '.join(schema.names)}."
+        )
+    return types
