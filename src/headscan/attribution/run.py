@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 import torch
@@ -29,14 +29,8 @@ from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.run import BadInput, Run, options_of, verb
 from headscan.run.settings import (
-    Baseline,
-    CommandLine,
-    Ignore,
+    FindingOptions,
     Option,
-    Out,
-    Overwrite,
-    Progressing,
-    Resume,
     Seed,
 )
 from headscan.text.prompts import PromptLike, read_prompt
@@ -114,14 +108,8 @@ def attribute(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> AttributeResult:
     """Colour a prompt by the tokens that its prediction depends on, with a test of faithfulness.
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from torch import Tensor
 
@@ -28,14 +28,8 @@ from headscan.model.sentence import SENTENCE
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Run, estimates, verb
 from headscan.run.settings import (
-    Baseline,
-    CommandLine,
-    Ignore,
+    FindingOptions,
     Option,
-    Out,
-    Overwrite,
-    Progressing,
-    Resume,
     Seed,
 )
 from headscan.scanner.cautions import UNREAD, unread
@@ -131,14 +125,8 @@ def compare(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> CompareResult:
     """Compare the representations of two or more models, every site of one with every site of the
     other.

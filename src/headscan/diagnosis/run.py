@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated, Unpack, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.plan import Budget, CheckupInputs, failing_codes
@@ -27,14 +27,8 @@ from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.run import BadInput, Run, verb, write_atomic
 from headscan.run.settings import (
-    Baseline,
-    CommandLine,
-    Ignore,
+    FindingOptions,
     Option,
-    Out,
-    Overwrite,
-    Progressing,
-    Resume,
     Seed,
 )
 from headscan.scanner.cautions import on_few
@@ -96,14 +90,8 @@ def checkup(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> CheckupResult:
     """Answer in one run: what shape a model's states have, what caused it, what they give away, and
     what would help.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import torch
 from jaxtyping import Int
@@ -31,14 +31,8 @@ from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import can_cache
 from headscan.run import BadInput, Finding, Run, verb
 from headscan.run.settings import (
-    Baseline,
-    CommandLine,
-    Ignore,
+    FindingOptions,
     Option,
-    Out,
-    Overwrite,
-    Progressing,
-    Resume,
     Seed,
 )
 from headscan.text.source import TEXT, TextLike
@@ -68,14 +62,8 @@ def channel(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> ChannelResult:
     """Measure how narrow and noisy the channel from a token to its output may be: width, noise,
     capacity.

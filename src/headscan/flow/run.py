@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int, Num
@@ -35,15 +35,9 @@ from headscan.model.lens import ModelsLike
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.run import Finding, Run, verb
 from headscan.run.settings import (
-    Baseline,
-    CommandLine,
-    Ignore,
+    FindingOptions,
     Option,
-    Out,
-    Overwrite,
     Progress,
-    Progressing,
-    Resume,
     Seed,
 )
 from headscan.statistics.uncertainty import clustered
@@ -90,14 +84,8 @@ def run(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> FlowResult:
     """Measure which outputs move with which tokens, and which tokens a single output gives away.
 

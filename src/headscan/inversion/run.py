@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -22,18 +22,14 @@ from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.sliced_model import At
 from headscan.run import (
     BadInput,
-    CommandLine,
     Option,
-    Out,
-    Progressing,
-    Resume,
     Row,
     Run,
     Seed,
     plain,
     verb,
 )
-from headscan.run.settings import Overwrite
+from headscan.run.settings import RunOptions
 from headscan.text import display
 from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 
@@ -108,12 +104,8 @@ def invert(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> InvertResult:
     """Run a slice on prompts, forget the prompts, and find them again from the output; or start
     from states that leaked.

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 
@@ -20,7 +20,11 @@ from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing.cache_slice import CachePart
 from headscan.run import BadInput, Run, TextRecord, plain, verb
-from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
+from headscan.run.settings import (
+    Option,
+    RunOptions,
+    Seed,
+)
 from headscan.statistics.information import entropy_bits
 from headscan.text import documents as read_documents
 from headscan.text.source import (
@@ -139,12 +143,8 @@ def privacy(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> PrivacyResult:
     """Return how many bits of each token of a text are in what leaked of it, at least and at most,
     and what attacks read off.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +21,13 @@ from headscan.ntp.result import NtpResult, SolutionNumbers, SolveCost, Uncertain
 from headscan.ntp.svm import SvmSolution, SvmStep, certificate, estimate_cost
 from headscan.run import (
     BadInput,
-    Baseline,
-    CommandLine,
-    Ignore,
     Option,
-    Out,
-    Progressing,
-    Resume,
     Run,
     Seed,
     verb,
 )
 from headscan.run.memory import within
-from headscan.run.settings import Overwrite
+from headscan.run.settings import FindingOptions
 from headscan.text import display, source, tokenizer_identity
 from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts
 from headscan.text.source import Counting, Reading, TextLike, check_text, parse_bytes
@@ -108,14 +102,8 @@ def run(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> NtpResult:
     """Count a text, predict the geometry that next-token prediction on it reaches, and compare
     models with it.

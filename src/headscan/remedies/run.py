@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Unpack, cast
 
 import numpy as np
 
@@ -19,19 +19,13 @@ from headscan.remedies.result import NONE, ExportedRemedy, RemedyResult
 from headscan.remedies.retrieval import drift
 from headscan.run import (
     BadInput,
-    Baseline,
-    CommandLine,
-    Ignore,
     Option,
-    Out,
-    Progressing,
-    Resume,
     Run,
     Seed,
     names_in,
     verb,
 )
-from headscan.run.settings import Overwrite
+from headscan.run.settings import FindingOptions
 from headscan.states import SourceLike, VectorSource, stored_source
 from headscan.text import read_pair_files
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike
@@ -217,14 +211,8 @@ def remedy(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> RemedyResult:
     """Try remedies on a sentence encoder, or on a column of embeddings: which of them make texts
     find their partners?

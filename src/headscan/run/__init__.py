@@ -37,6 +37,7 @@ from headscan.run.run import PENDING, Run, fingerprint
 from headscan.run.settings import (
     Baseline,
     CommandLine,
+    FindingOptions,
     Ignore,
     Option,
     OptionField,
@@ -45,13 +46,14 @@ from headscan.run.settings import (
     Progress,
     Progressing,
     Resume,
+    RunOptions,
     Seed,
     Settings,
     names_in,
     no_progress,
     options_of,
 )
-from headscan.run.verbs import VERBS, Given, estimates, verb
+from headscan.run.verbs import VERBS, estimates, verb
 from headscan.run.vocabulary import Term, terms_of
 
 __all__ = [
@@ -64,8 +66,8 @@ __all__ = [
     "DataFrame",
     "Finding",
     "FindingDetails",
+    "FindingOptions",
     "FolderLock",
-    "Given",
     "Ignore",
     "Interval",
     "Json",
@@ -86,6 +88,7 @@ __all__ = [
     "Resume",
     "Row",
     "Run",
+    "RunOptions",
     "Seed",
     "Settings",
     "Term",

@@ -401,3 +401,32 @@ CommandLine = TypeAliasType(
         str | None, Option("The command line, for the protocol.", python=True, identity=False)
     ],
 )
+
+
+class RunOptions(typing.TypedDict, total=False):
+    """The options of every verb that `@verb` reads: they say where a run is stored, not what it is."""
+
+    out: Out
+    resume: Resume
+    overwrite: Overwrite
+    progress: Progressing
+    command: CommandLine
+
+
+class FindingOptions(RunOptions, total=False):
+    """`RunOptions`, and those of verbs whose findings may be passed over."""
+
+    ignore: Ignore
+    baseline: Baseline
+
+
+RUN_DEFAULTS: dict[str, Any] = {
+    "ignore": None,
+    "baseline": None,
+    "out": None,
+    "resume": False,
+    "overwrite": False,
+    "progress": None,
+    "command": None,
+}
+"""The defaults of `RunOptions` and `FindingOptions`."""

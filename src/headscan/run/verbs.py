@@ -16,7 +16,14 @@ from headscan.run.findings import Passed
 from headscan.run.result import Result
 from headscan.run.rows import Json
 from headscan.run.run import Run
-from headscan.run.settings import OptionField, check_value, is_alias, option_of, parsed
+from headscan.run.settings import (
+    RUN_DEFAULTS,
+    OptionField,
+    check_value,
+    is_alias,
+    option_of,
+    parsed,
+)
 
 P = ParamSpec("P")
 E = TypeVar("E")
@@ -52,15 +59,27 @@ class VerbRecord:
 
         self._options: dict[str, OptionField] = {}
         shown = []
+        self._run_options: frozenset[str] = frozenset()
         for parameter in parameters:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                expanded = _run_parameters(hints[parameter.name])
+                self._run_options = frozenset(run_parameter.name for run_parameter in expanded)
+                shown += [self._shown(run_parameter) for run_parameter in expanded]
+                continue
             hint = hints.get(parameter.name, parameter.annotation)
-            positional = parameter.kind is not parameter.KEYWORD_ONLY
-            option = option_of(parameter.name, hint, parameter.default, positional)
-            if option is not None:
-                self._options[parameter.name] = option
-            shown.append(parameter.replace(annotation=_shown_type(hint, option)))
-        self.subject = next((key.name for key in parameters if key.name not in self._options), None)
+            shown.append(self._shown(parameter.replace(annotation=hint)))
+        names = [parameter.name for parameter in shown]
+        self.subject = next((name for name in names if name not in self._options), None)
         self.signature = inspect.Signature(shown, return_annotation=hints.get("return"))
+
+    def _shown(self, parameter: inspect.Parameter) -> inspect.Parameter:
+        """Return a parameter as signatures show it; one with an `Option` becomes an option."""
+        hint = parameter.annotation
+        positional = parameter.kind is not parameter.KEYWORD_ONLY
+        option = option_of(parameter.name, hint, parameter.default, positional)
+        if option is not None:
+            self._options[parameter.name] = option
+        return parameter.replace(annotation=_shown_type(hint, option))
 
     def options(self) -> tuple[OptionField, ...]:
         """Return the parameters that have an `Option`."""
@@ -88,6 +107,10 @@ class VerbRecord:
             arguments[key] = parsed(option, arguments[key])
             check_value(option, arguments[key])
         return arguments
+
+    def read_by_function(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments without those that the decorator reads (`RunOptions`)."""
+        return {key: value for key, value in arguments.items() if key not in self._run_options}
 
     def given(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> frozenset[str]:
         """Return the names of the parameters that a caller gave, also with the default's value."""
@@ -126,25 +149,24 @@ class VerbRecord:
         return f"{text}\n\n{section}"
 
 
-class Given(dict[str, Any]):
-    """TRANSITIONAL: goes when every verb reads its own parameters."""
-
-    @property
-    def named(self) -> frozenset[str]:
-        run = self.get("run")
-        return run.given if run is not None else frozenset()
-
-    def stated(self, name: str, default: object) -> bool:
-        return name in self.named or self[name] != default
-
-    def chosen(self, kind: Any) -> Any:
-        import dataclasses
-
-        return kind(**{f.name: self[f.name] for f in dataclasses.fields(kind) if f.name in self})
-
-
 VERBS: dict[str, VerbRecord] = {}
 """Every verb that was defined so far, by its name."""
+
+
+def _run_parameters(hint: Any) -> list[inspect.Parameter]:
+    """Return the parameters that `**options: Unpack[RunOptions]` stands for."""
+    (group,) = typing.get_args(hint)
+    parameters = []
+    for name, kind in typing.get_type_hints(group, include_extras=True).items():
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=RUN_DEFAULTS[name],
+                annotation=kind,
+            )
+        )
+    return parameters
 
 
 def _type_hints(function: Callable[..., object]) -> dict[str, Any]:
@@ -210,7 +232,8 @@ def verb(
     """Decorate a function into a verb; its parameters with an `Option` are `headscan NAME`'s.
 
     The function takes its run first, as `run`, and then the parameters that users give, which it
-    reads like any function. Before it is called, the options are checked and the folder `out` is
+    reads like any function. The options that the decorator itself reads (the folder, the resume,
+    ...) stand as `**options: Unpack[RunOptions]`; the public signature lists each. Before it is called, the options are checked and the folder `out` is
     checked, made and locked. Afterwards the protocol of its result is completed and the result is
     saved. `continues`: a finished run may be resumed (a training goes on for more steps).
     """
@@ -225,7 +248,8 @@ def verb(
             passed = Passed.of(arguments.get("ignore"), arguments.get("baseline"), name)
             given_names = record.given(positional, named)
             with float32_in_full(), record.open_run(arguments, given_names) as run, _refusals(run):
-                result = cast(Callable[..., R], function)(run=run, **arguments)
+                own_arguments = record.read_by_function(arguments)
+                result = cast(Callable[..., R], function)(run=run, **own_arguments)
                 return run.finish(passed.mark(result))
 
         record.call = called

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from headscan.measures.measure import Group, Measure, group
 from headscan.measures.outliers import RULE
@@ -17,14 +17,8 @@ from headscan.model.settings import Device, Dtype, Loading, Revisions, Sites, To
 from headscan.run import BadInput, Finding, Row, Run, estimates, verb
 from headscan.run.result import Arrays
 from headscan.run.settings import (
-    Baseline,
-    CommandLine,
-    Ignore,
+    FindingOptions,
     Option,
-    Out,
-    Overwrite,
-    Progressing,
-    Resume,
     Seed,
 )
 from headscan.run.spark import check_engine
@@ -124,14 +118,8 @@ def scan(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> ScanResult:
     """Scan the representations of one or more models on a text, or stored states: cones, spectra
     and norms, site by site.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, Unpack
 
 import torch
 from torch import Tensor
@@ -22,7 +22,11 @@ from headscan.run import (
     uninterrupted,
     verb,
 )
-from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
+from headscan.run.settings import (
+    Option,
+    RunOptions,
+    Seed,
+)
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
@@ -101,12 +105,8 @@ def run(
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> StatesResult:
     """Write the hidden states of a model on a text into a folder, with token ids, documents and
     protocol.

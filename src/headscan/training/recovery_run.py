@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -10,7 +10,11 @@ from headscan.model import Lens
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.model.source import quiet
 from headscan.run import BadInput, Run, verb
-from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
+from headscan.run.settings import (
+    Option,
+    RunOptions,
+    Seed,
+)
 from headscan.text import Windows
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
 from headscan.training.checkpoints import Trained, load_trained
@@ -56,12 +60,8 @@ def recover(
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     device: Device = "auto",
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> RecoverResult:
     """Give the headless model in a folder a head, by `mode` (see `recover_head`), and write the
     whole to `out`/model.

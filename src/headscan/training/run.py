@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Unpack, cast
 
 import torch
 import transformers
@@ -25,7 +25,11 @@ from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.source import quiet
 from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, verb
-from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
+from headscan.run.settings import (
+    Option,
+    RunOptions,
+    Seed32,
+)
 from headscan.text import Windows
 from headscan.text import documents as read_documents
 from headscan.text.source import (
@@ -165,12 +169,8 @@ def train(
     documents: Documents = "whole",
     field: FieldName = "text",
     max_tokens: MaxTokens = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed32 = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> TrainResult:
     """Train a language model, without a prediction head unless the objective says otherwise, and
     watch its geometry.

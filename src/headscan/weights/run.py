@@ -7,7 +7,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -15,14 +15,8 @@ import torch
 from headscan.measures.spectrum import entropy_of
 from headscan.run import BadInput, Finding, Interval, Result, Run, Term, fingerprint, verb
 from headscan.run.settings import (
-    Baseline,
-    CommandLine,
-    Ignore,
+    FindingOptions,
     Option,
-    Out,
-    Overwrite,
-    Progressing,
-    Resume,
     Seed,
 )
 from headscan.statistics.spectra import (
@@ -229,14 +223,8 @@ def run(
         ModelWeights | None,
         Option("A model that is subtracted, matrix by matrix.", metavar="MODEL"),
     ] = None,
-    ignore: Ignore = None,
-    baseline: Baseline = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[FindingOptions],
 ) -> WeightsResult:
     """Measure the spectrum of every weight matrix (or of what a LoRA adapter adds) beside a random
     one's, without a text.

@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from headscan.model.sentence import declared_pooling
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.run import (
     BadInput,
-    CommandLine,
     Option,
-    Out,
-    Progressing,
-    Resume,
     Run,
     Seed,
     names_in,
     verb,
 )
-from headscan.run.settings import Overwrite
+from headscan.run.settings import RunOptions
 from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan_lab.evaluation.harness import check_harness, harness
@@ -79,12 +75,8 @@ def evaluate(
     ] = "float32",
     tokenizer: TokenizerName = None,
     device: Device = "auto",
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> EvaluationResult:
     """Try the model in a folder (or of an id) on a folder of evaluation sets.
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from headscan.run import (
     BadInput,
@@ -17,7 +17,11 @@ from headscan.run import (
     fingerprint,
     verb,
 )
-from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
+from headscan.run.settings import (
+    Option,
+    RunOptions,
+    Seed32,
+)
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redraw
 from headscan_lab.ledger.papers import paper_figure, paper_of
@@ -153,12 +157,8 @@ def reproduce(
             group="Input",
         ),
     ] = (),
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed32 = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> ReproduceResult:
     """Run claims of the literature as experiments, each under a protocol that was written before
     it.

@@ -4,10 +4,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 from headscan.run import BadInput, Run, TextRecord, verb
-from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
+from headscan.run.settings import (
+    Option,
+    RunOptions,
+    Seed32,
+)
 from headscan.text import Windows, documents
 from headscan.text.source import (
     TEXT,
@@ -82,12 +86,8 @@ def tournament(
     documents: Documents = "whole",
     field: FieldName = "text",
     max_tokens: MaxTokens = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
     seed: Seed32 = 0,
-    progress: Progressing = None,
-    command: CommandLine = None,
+    **options: Unpack[RunOptions],
 ) -> TournamentResult:
     """Train arms of `headscan_lab.tournament.variants.ARMS` side by side, and compare them at equal
     tokens, time and loss.
