@@ -31,7 +31,7 @@ class Ranking:
         """
         return -self.scores
 
-    def distances_from(self, token: int) -> Float[Tensor, " V"]:
+    def distances_from(self, _token: int) -> Float[Tensor, " V"]:
         """Return the predicted distance of every token's output from that of a tried token."""
         return self.distances()
 

@@ -40,7 +40,7 @@ def multiplications(cut: SlicedModel, length: int) -> float:
 def _weights_passed(cut: SlicedModel) -> int:
     passed: set[nn.Module] = set()
 
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(module: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
         passed.add(module)
 
     modules = [part for part in cut.lens.model.modules() if not isinstance(part, nn.Embedding)]

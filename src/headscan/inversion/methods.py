@@ -76,7 +76,7 @@ class Problem:
 class Method(Settings, Named, ABC):
     """A way from outputs to tokens. Its fields are its parameters: options of the command line."""
 
-    def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> "Method":
+    def chosen(self, _cut: SlicedModel, _lengths: list[int], *, ordered: bool) -> "Method":
         """Return the method that is used for prompts of these lengths.
 
         `ordered`: whether the observation tells positions apart.
@@ -110,7 +110,7 @@ class Exact(Search, Method):
         JointSearch, Option("How tokens without an output of their own are searched.", python=True)
     ] = _JOINT
 
-    def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
+    def chosen(self, cut: SlicedModel, _lengths: list[int], *, ordered: bool) -> Method:
         if not ordered:
             raise BadInput(
                 "What is given carries no position (one vector stands for all of them), so it "
@@ -289,7 +289,7 @@ class Joint(JointSearch, Method):
 class Auto(Method):
     """Exact search where the slice is causal and gives positions, joint search elsewhere."""
 
-    def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
+    def chosen(self, cut: SlicedModel, _lengths: list[int], *, ordered: bool) -> Method:
         return Exact() if cut.causal and ordered else Joint()
 
     def solve(self, problem: Problem) -> list[Reconstruction]:

@@ -80,7 +80,7 @@ class Mechanism(Settings, Named, ABC):
     """
 
     def stored(
-        self, rows: Float[Tensor, "T w"], generator: torch.Generator
+        self, rows: Float[Tensor, "T w"], _generator: torch.Generator
     ) -> Float[Tensor, "T w"]:
         """Return what lies in memory in place of a cache's entries of T tokens.
 
@@ -108,7 +108,7 @@ class SecretOrder(Mechanism):
     the attack of arXiv:2505.18332.
     """
 
-    def fit(self, states: Float[Tensor, "N d"], seed: int) -> Fitted:
+    def fit(self, _states: Float[Tensor, "N d"], seed: int) -> Fitted:
         def in_order(values: Tensor) -> Tensor:
             return values.float().sort(-1).values
 
@@ -167,7 +167,7 @@ class KVCloak(Mechanism):
     ] = 3.0
     rotate: Annotated[bool, Option("Whether M mixes entries.")] = True
 
-    def fit(self, states: Float[Tensor, "N d"], seed: int) -> Fitted:
+    def fit(self, _states: Float[Tensor, "N d"], seed: int) -> Fitted:
         return UNCHANGED
 
     def stored(
@@ -275,7 +275,7 @@ class Rounding(Mechanism):
     rounds: ClassVar[bool] = True
     bits: Annotated[int, Option("Bits of each coordinate.", low=1, high=8)] = 1
 
-    def fit(self, states: Float[Tensor, "N d"], seed: int) -> Fitted:
+    def fit(self, _states: Float[Tensor, "N d"], seed: int) -> Fitted:
         return Fitted(NumberFormat(f"{self.bits} bits", self.bits), same)
 
 

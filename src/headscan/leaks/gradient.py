@@ -47,7 +47,7 @@ class GradientChannel(LeakChannel):
     )
 
     def attack(
-        self, lens: Lens, texts: list[list[int]], settings: PrivacySettings, run: Run
+        self, lens: Lens, texts: list[list[int]], _settings: PrivacySettings, run: Run
     ) -> Leak:
         batch = _batch(lens, texts)
         length = batch.shape[1]

@@ -59,7 +59,7 @@ def _reading_map(lens: Lens, block: int = 0) -> nn.Module:
     """
     calls: list[tuple[nn.Module, Tensor]] = []
 
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(module: nn.Module, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
         calls.append((module, args[0]))
 
     maps = [module for module in lens.stacks[0].blocks[block].modules() if _is_linear(module)]
@@ -124,7 +124,7 @@ def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], block: int = 0) -> Float[Ten
     """Return the inputs of the linear map of a block, whose gradient is read, for token rows."""
     inputs: list[Tensor] = []
 
-    def read(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def read(_module: nn.Module, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
         inputs.append(args[0])
         raise Stop
 

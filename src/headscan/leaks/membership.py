@@ -247,7 +247,7 @@ class IndexMembership(LeakTest):
     )
 
     def measure(
-        self, lens: Lens, texts: list[list[int]], settings: PrivacySettings, run: Run
+        self, lens: Lens, texts: list[list[int]], settings: PrivacySettings, _run: Run
     ) -> list[TrialRow]:
         passages = windows_of(texts, self.passages, settings.length)
         vectors = _embeddings(lens, passages)

@@ -98,7 +98,7 @@ class _HeadReader:
         ids = torch.from_numpy(with_prefix).to(self.lens.device)
         head_inputs: list[torch.Tensor] = []
 
-        def record(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def record(_module: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
             head_inputs.append(args[0].detach())
 
         with before_call(self.module, record):

@@ -229,7 +229,7 @@ def uninterrupted() -> Iterator[None]:
         return
     caught: list[int] = []
 
-    def remember(number: int, frame: FrameType | None) -> None:
+    def remember(number: int, _frame: FrameType | None) -> None:
         if caught:
             raise KeyboardInterrupt
         caught.append(number)

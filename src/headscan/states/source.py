@@ -117,7 +117,7 @@ class VectorSource(ABC):
         """Return how far the text was read, and its hash, for a reading that is continued."""
         return None
 
-    def expects(self, windows: int) -> int | None:
+    def expects(self, _windows: int) -> int | None:
         """Return the tokens in all, as far as known when so many windows have been read."""
         return self.tokens
 

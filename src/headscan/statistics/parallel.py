@@ -59,14 +59,14 @@ class lazy(Generic[T]):
         self.compute = compute
         self.__doc__ = compute.__doc__
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    def __set_name__(self, _owner: type, name: str) -> None:
         self.name = name
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | T:
+    def __get__(self, instance: object | None, _owner: type) -> Self | T:
         if instance is None:
             return self
         value = self.compute(instance)

@@ -96,7 +96,7 @@ def capped(model: PreTrainedModel, cap: float | None) -> Iterator[None]:
         return
 
     def cap_logits(
-        module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], logits: Tensor
+        _module: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], logits: Tensor
     ) -> Tensor:
         return cap * torch.tanh(logits / cap)
 

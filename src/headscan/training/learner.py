@@ -163,7 +163,7 @@ class Learner(nn.Module):
 
         norm_inputs: list[Tensor] = []
 
-        def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def record(_module: nn.Module, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
             norm_inputs.append(args[0])
 
         with before_call(norm, record):

@@ -104,7 +104,7 @@ class Objective(Settings, ABC):
         return False
 
     def parameters(
-        self, width: int, vocabulary: int, counts: Int[Tensor, " vocabulary"] | None
+        self, _width: int, _vocabulary: int, _counts: Int[Tensor, " vocabulary"] | None
     ) -> nn.Module | None:
         """Return fresh parameters that belong to the objective, not to the model; mostly None."""
         return None
@@ -114,11 +114,11 @@ class Objective(Settings, ABC):
         """The learning rate of the objective's own parameters; None: that of the others."""
         return None
 
-    def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding | None:
+    def head(self, model: PreTrainedModel, _own: nn.Module | None) -> Unembedding | None:
         """Return the map from the last hidden states to the logits; None for a headless model."""
         return None if self.headless else head_of(model)
 
-    def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
+    def settle(self, _model: PreTrainedModel, _own: nn.Module | None) -> str | None:
         """Put the objective's own parameters into the trained model; return a note for a reader of
         the model.
         """
@@ -246,7 +246,7 @@ class CrossEntropy(Objective):
     def own_rate(self) -> float | None:
         return self.bias_rate
 
-    def parameters(self, width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
+    def parameters(self, _width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
         if self.head_bias == "none":
             return None
         if self.head_bias == "zero":

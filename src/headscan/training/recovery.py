@@ -55,8 +55,8 @@ class HeadRecovery(Settings):
 
     def train(
         self,
-        whole: PreTrainedModel,
-        rows: npt.NDArray[np.integer],
+        _whole: PreTrainedModel,
+        _rows: npt.NDArray[np.integer],
         *,
         seed: int = 0,
         progress: Progress | None = None,

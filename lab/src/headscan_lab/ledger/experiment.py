@@ -157,7 +157,7 @@ class Experiment(ABC):
         """
         return None
 
-    def on(self, model: str) -> "Experiment | None":
+    def on(self, _model: str) -> "Experiment | None":
         """Return the experiment on a trained model in place of the proxy.
 
         It is None where that would take more than minutes, or would not be the same experiment.

@@ -214,9 +214,9 @@ class CentreHead(TrainerCallback):
 
     def on_optimizer_step(
         self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
+        _args: TrainingArguments,
+        _state: TrainerState,
+        _control: TrainerControl,
         model: nn.Module | None = None,
         **_: Any,
     ) -> None:

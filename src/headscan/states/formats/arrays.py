@@ -47,7 +47,7 @@ class NpyFormat(StateFormat):
     )
     endings = (".npy",)
 
-    def read(self, location: Location, field: str | None) -> Vectors:
+    def read(self, location: Location, _field: str | None) -> Vectors:
         array = _npy(location, 0, location.size, location.path)
         return Vectors.of_arrays(location.name, {"vectors": array}, location.path)
 
@@ -95,7 +95,7 @@ class NpzFormat(StateFormat):
     )
     endings = (".npz",)
 
-    def read(self, location: Location, field: str | None) -> Vectors:
+    def read(self, location: Location, _field: str | None) -> Vectors:
         try:
             with zipfile.ZipFile(location.open()) as archive:
                 arrays = {}
@@ -159,7 +159,7 @@ class PytorchFormat(StateFormat):
     def recognises(self, location: Location) -> bool:
         return location.suffix in (".pt", ".pth") and not location.is_folder
 
-    def read(self, location: Location, field: str | None) -> Vectors:
+    def read(self, location: Location, _field: str | None) -> Vectors:
         content = _torch_content(location)
         if isinstance(content, dict):
             content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
@@ -199,7 +199,7 @@ class SafetensorsFormat(StateFormat):
             return True
         return location.is_folder and bool(location.files(".safetensors"))
 
-    def read(self, location: Location, field: str | None) -> Vectors:
+    def read(self, location: Location, _field: str | None) -> Vectors:
         files = location.files(".safetensors") if location.is_folder else [location]
         return Vectors.joined(location.name, [_safetensors(file) for file in files])
 

@@ -172,7 +172,7 @@ class HeadscanFormat(StateFormat):
     def recognises(self, location: Location) -> bool:
         return location.is_folder and (location / INDEX).exists
 
-    def read(self, location: Location, field: str | None) -> Vectors:
+    def read(self, location: Location, _field: str | None) -> Vectors:
         index = StoredIndex.read(location / INDEX)
         if not index.shards:
             raise BadInput(

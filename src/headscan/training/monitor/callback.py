@@ -151,7 +151,7 @@ class Monitor(TrainerCallback):
             self._measure(args, state, control, model)
 
     def on_step_begin(
-        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+        self, args: Args, state: State, _control: Control, model: Any = None, **_: Any
     ) -> None:
         reader = self._watching(model).reader
         epoch_steps = state.global_step / state.epoch if state.epoch else math.inf
@@ -160,7 +160,7 @@ class Monitor(TrainerCallback):
         reader.begin(state.global_step + 1)
 
     def on_pre_optimizer_step(
-        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+        self, _args: Args, state: State, _control: Control, model: Any = None, **_: Any
     ) -> None:
         self._watching(model).reader.before(state.global_step + 1)
 

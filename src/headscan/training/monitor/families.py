@@ -62,7 +62,7 @@ class Family(Settings, ABC):
     def name(self) -> str:
         return FAMILIES.name_of(self)
 
-    def unfit(self, scene: Scene) -> str:
+    def unfit(self, _scene: Scene) -> str:
         """Return why this model has nothing to read; "" where it has."""
         return ""
 
@@ -82,7 +82,7 @@ class Family(Settings, ABC):
 
     def after(self, scene: Scene, store: Store, step: int) -> None: ...
 
-    def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
+    def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
         """Return the numbers from the arrays that arrived on the CPU."""
         return {name: float(value) for name, value in raw.items()}
 
@@ -147,7 +147,7 @@ class QKLogitMax(Family):
         for vectors, norm in call.norms.items():
             store.mean(f"{block}/{vectors}_norm", norm)
 
-    def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
+    def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
         least = {
             name: float(value.min()) for name, value in raw.items() if name.endswith("entropy")
         }
@@ -319,7 +319,7 @@ class ExpertLoad(Family):
         store.mean(f"{block}/mass", mass / mass.sum().clamp(min=1e-12))
         store.mean(f"{block}/entropy", entropy / math.log(max(experts, 2)))
 
-    def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
+    def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
         numbers = {
             name: float(value.max())
             for name, value in raw.items()

@@ -191,7 +191,7 @@ class Readings:
 
     def _route(self, block: str, working: Working) -> Callable[..., None]:
         def route(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+            _module: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any
         ) -> None:
             tensors = tuple(part for part in output if isinstance(part, Tensor))
             with torch.no_grad():
@@ -205,7 +205,7 @@ class Readings:
         counted, its windows.
         """
 
-        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self.scene.enter(kwargs)
             if not counting:
                 return

@@ -64,7 +64,7 @@ class Repeated(Family):
 
     every: Every = 10
 
-    def after(self, scene: Scene, store: Store, step: int) -> None:
+    def after(self, scene: Scene, store: Store, _step: int) -> None:
         if scene.read:
             store.local["windows"] = torch.cat(scene.read)
         scene.read = []

@@ -87,11 +87,11 @@ class WeightStableRank(Family):
 
     every: Every = 200
 
-    def after(self, scene: Scene, store: Store, step: int) -> None:
+    def after(self, scene: Scene, store: Store, _step: int) -> None:
         for name, weight in scene.matrices.items():
             leave_spectrum(store, name, whole(weight))
 
-    def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
+    def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
         return spectra_of(raw)
 
 
@@ -108,14 +108,14 @@ class UpdateStableRank(Family):
     every: Every = 200
     most: Annotated[int, Option("Memory for copies of weights, MiB.", low=1)] = 1024
 
-    def before(self, scene: Scene, store: Store, step: int) -> None:
+    def before(self, scene: Scene, _store: Store, step: int) -> None:
         matrices = list(scene.matrices.items())
         size = sum(weight.numel() * weight.element_size() for _, weight in matrices)
         turns = -(-size // (self.most * MIB))
         turn = (step // self.every) % turns
         scene.copies = {name: whole(weight).clone() for name, weight in matrices[turn::turns]}
 
-    def after(self, scene: Scene, store: Store, step: int) -> None:
+    def after(self, scene: Scene, store: Store, _step: int) -> None:
         matrices = scene.matrices
         for name, previous in scene.copies.items():
             update = whole(matrices[name]) - previous
@@ -124,7 +124,7 @@ class UpdateStableRank(Family):
             store.mean(f"{name}/norms", torch.stack(norms))
         scene.copies = {}
 
-    def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
+    def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
         relative: dict[str, float] = {}
         for key, value in raw.items():
             if key.endswith("/norms"):
@@ -147,7 +147,7 @@ class GradientShare(Family):
     What the head keeps of the logits' gradient is measured with the geometry, and logged beside it.
     """
 
-    def before(self, scene: Scene, store: Store, step: int) -> None:
+    def before(self, scene: Scene, store: Store, _step: int) -> None:
         energies = (
             (id(weight), local_part(weight.grad).detach().float().square().sum())
             for weight in scene.lens.model.parameters()
@@ -156,7 +156,7 @@ class GradientShare(Family):
         for block, energy in block_sums(scene, energies).items():
             store.mean(f"{block}/share", energy)
 
-    def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
+    def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
         total = sum(float(value) for value in raw.values())
         if total == 0 or not math.isfinite(total):
             # Gradients that are not finite are counted by the family `nonfinite`.
@@ -175,7 +175,7 @@ class FiniteTensors(Family):
 
     every: Every = 10
 
-    def before(self, scene: Scene, store: Store, step: int) -> None:
+    def before(self, scene: Scene, store: Store, _step: int) -> None:
         if not scene.scaled:
             gradients = [
                 (id(weight), weight.grad)
@@ -184,7 +184,7 @@ class FiniteTensors(Family):
             ]
             self._count(scene, store, "gradient", gradients)
 
-    def after(self, scene: Scene, store: Store, step: int) -> None:
+    def after(self, scene: Scene, store: Store, _step: int) -> None:
         weights = [(id(weight), weight) for weight in scene.lens.model.parameters()]
         self._count(scene, store, "weights", weights)
 
