@@ -19,7 +19,7 @@ from headscan.diagnosis import (
     TriedRemedies,
     condition,
 )
-from headscan.diagnosis.conditions import vocabulary_out_of_order
+from headscan.diagnosis.conditions.cause import vocabulary_out_of_order
 from headscan.diagnosis.evidence import BlockRemoved
 from headscan.diagnosis.measurements import grid_of, levels, vocabulary_order
 from headscan.diagnosis.result import ordered

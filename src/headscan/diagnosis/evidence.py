@@ -54,13 +54,16 @@ class LeakedBits:
     guessed: float | None  # share of tokens that are named without any state
     named: float  # share of tokens that the best attack names through the noise
 
+    def share(self, bits: float) -> float:
+        """Return bits as a share of what there is to tell of a token, from 0 to 1."""
+        return min(1.0, max(0.0, bits / self.prior_bits))
+
     @property
     def told(self) -> tuple[int, int]:
-        """At least and at most how many per cent of a token's bits are told: rounded down and up."""
-        low, high = (
-            min(1.0, max(0.0, bits / self.prior_bits)) for bits in (self.lower, self.upper)
-        )
-        return math.floor(100 * low), math.ceil(100 * high)
+        """Return the least and the largest percentage of a token's bits that the states tell: the
+        lower bound rounded down and the upper one rounded up.
+        """
+        return math.floor(100 * self.share(self.lower)), math.ceil(100 * self.share(self.upper))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,14 @@ class Condition:
         return self.present(value) and not self.known and beyond
 
 
-CONDITIONS: Registry[Condition] = Registry("condition", "headscan.diagnosis.conditions")
+CONDITIONS: Registry[Condition] = Registry(
+    "condition",
+    "headscan.diagnosis.conditions.shape",
+    "headscan.diagnosis.conditions.cause",
+    "headscan.diagnosis.conditions.leak",
+    "headscan.diagnosis.conditions.remedy",
+    "headscan.diagnosis.lookahead",
+)
 """Every condition by its code: HS1.. shape, HS2.. cause, HS3.. leak, HS4.. cure."""
 Function = Callable[[ModelEvidence, list[ModelEvidence]], Seen | None]
 
