@@ -122,8 +122,10 @@ def planned(
     >>> large = planned("10m", 0.02)                        # 1.5 billion parameters on two cores
     >>> large.tokens, large.prompts, large.depth, large.passages
     (2048, 2, 0.25, 128)
-    >>> planned("2m", 0.05).tokens, planned("2m", 0.1).tokens  # 102 seconds, and 205, for what an alarm needs
-    (2048, 256)
+    >>> planned("2m", 0.05).tokens                          # 102 seconds for what an alarm needs
+    2048
+    >>> planned("2m", 0.1).tokens                           # the same would take 205 seconds
+    256
     """
     passes = BUDGETS[budget] / seconds
     preset = next(plan for plan in PRESETS if passes >= plan.passes)

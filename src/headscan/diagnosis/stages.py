@@ -39,7 +39,7 @@ SAFE = 1.25
 """The factor by which the scan of random weights may take longer than that of the model did."""
 
 Unit = Callable[[str, Any, Callable[[], Any]], Any]
-"""`Run.unit` for one source: (stage, type, function) -> what the function returned, now or before."""
+"""`Run.unit` for one source: (stage, type, function) -> the function's result, new or stored."""
 
 
 def examine(
