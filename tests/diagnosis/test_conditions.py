@@ -22,8 +22,8 @@ from headscan.diagnosis import (
 from headscan.diagnosis.conditions.cause import vocabulary_out_of_order
 from headscan.diagnosis.evidence import BlockRemoved
 from headscan.diagnosis.measurements import grid_of, levels, vocabulary_order
-from headscan.diagnosis.result import ordered
 from headscan.diagnosis.run import judged
+from headscan.diagnosis.summary import ordered
 from headscan.run import BadInput, ModelRecord, Row, TextRecord
 
 

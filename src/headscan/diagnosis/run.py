@@ -9,19 +9,12 @@ from typing import Annotated, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.plan import Budget, CheckupInputs, failing_codes
+from headscan.diagnosis.population import beside, edition, percentile
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
-from headscan.diagnosis.result import (
-    CheckupResult,
-    Examination,
-    Observation,
-    beside,
-    edition,
-    ordered,
-    percentile,
-    summary,
-)
+from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.stages import examine
+from headscan.diagnosis.summary import ordered, summary
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
