@@ -245,7 +245,7 @@ def examined(source: Any, reading: str, tokens: int, **options: Any) -> dict[str
     torch.manual_seed(0)
     with (
         patch.object(Measurements, "leak", lambda _: (None, None)),
-        patch.object(Measurements, "cure", lambda _: None),
+        patch.object(Measurements, "remedies", lambda _: None),
         patch("headscan.diagnosis.stages.SAFE", float("inf")),
     ):
         result = headscan.checkup(
