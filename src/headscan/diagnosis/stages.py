@@ -90,7 +90,7 @@ def examine_states(
 
 @dataclass(frozen=True)
 class Control:
-    """What was measured of the random-weight control; empty where there was no time for it."""
+    """The measurements of the random-weight control; empty where there was no time for it."""
 
     scanned: ScanResult | None = None
     flow: float | None = None
