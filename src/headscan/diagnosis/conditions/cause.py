@@ -172,7 +172,7 @@ def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
     todo="Sort checkpoints by their step. Where they are in order, look at the run between these "
     "two: learning rate, data, a restart without the optimiser's state.",
     limits="Losses are of one text: a run may get worse on it and better on others. Neighbours "
-    "that differ by less than .1 nat are not told apart, and it has no interval.",
+    "that differ by less than 0.1 nat are not told apart, and it has no interval.",
 )
 def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Return how far the loss is above the least loss of the checkpoints before this one."""
