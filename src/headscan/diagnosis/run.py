@@ -2,10 +2,10 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.plan import Budget, CheckupInputs, failing_codes
@@ -285,6 +285,7 @@ def _observation(
     present = condition.present(seen.value, seen.interval)
     known = not alarm if present else condition.known
     sure = _is_sure(condition, seen, alarm=alarm)
+    level: Literal["alert", "notice", "good"]
     if not present:
         level = "good"
     elif known or sure is False:
@@ -327,7 +328,7 @@ def _is_sure(condition: Condition, seen: Seen, *, alarm: bool) -> bool | None:
     """
     if seen.interval is None:
         return None
-    passes = condition.present
+    passes: Callable[[float], bool] = condition.present
     if alarm and condition.alarms(seen.value):
         passes = condition.alarms
     expected = passes(seen.value)
