@@ -245,8 +245,8 @@ def examined(source: Any, reading: str, tokens: int, **options: Any) -> dict[str
     torch.manual_seed(0)
     with (
         patch.object(Measurements, "leak", lambda _: (None, None)),
-        patch.object(Measurements, "cure", lambda _: None),
-        patch("headscan.diagnosis.run.SAFE", float("inf")),
+        patch.object(Measurements, "remedies", lambda _: None),
+        patch("headscan.diagnosis.stages.SAFE", float("inf")),
     ):
         result = headscan.checkup(
             source, text(reading), max_tokens=tokens, context=64, budget="10m", **options

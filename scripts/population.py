@@ -24,8 +24,7 @@ from pydantic import TypeAdapter
 
 import headscan
 from headscan.diagnosis import CONDITIONS
-from headscan.diagnosis.registry import alarming
-from headscan.diagnosis.result import (
+from headscan.diagnosis.population import (
     LEAST,
     Reference,
     edition,
@@ -33,6 +32,7 @@ from headscan.diagnosis.result import (
     reference,
     trained_values,
 )
+from headscan.diagnosis.registry import alarming
 from headscan.model import Lens
 
 ROOT = Path(__file__).parent.parent

@@ -157,6 +157,7 @@ def _finding(code: str, condition: Condition) -> str:
             f" It may bring about {', '.join(condition.brings)}: beside an alarm of these {also} "
             "named first."
         )
+    returned = (inspect.getdoc(condition.seen) or "").removeprefix("Return ")
     return "\n\n".join(
         [
             f"# {code}: {condition.title}",
@@ -166,7 +167,7 @@ def _finding(code: str, condition: Condition) -> str:
             f"**Named** where it is {side} {condition.threshold:g}. {alarm} Where the number's 95 "
             "% interval holds the threshold, an alarm is called not certain. The threshold is a "
             "convention, no test of significance.",
-            f"**How it is found.** {inspect.getdoc(condition.seen)}",
+            f"**The check** returns {returned}",
             f"**What to do.** {condition.todo}",
             f"**What it does not say.** {condition.limits}",
             f"**Source.** {condition.source}.",

@@ -6,8 +6,7 @@ from unittest import mock
 import pytest
 
 import headscan
-from headscan.diagnosis import measurements, plan
-from headscan.diagnosis import run as examine
+from headscan.diagnosis import measurements, plan, stages
 from headscan.diagnosis.plan import Deadline, OutOfTime
 from tests.attack.kills import timeless
 from tests.diagnosis.conftest import TEXT
@@ -42,10 +41,10 @@ def slowed(monkeypatch, clock, number: int) -> list[int]:
     """Makes a scan, by its number, take longer than the budget; the tokens that each is
     asked for.
     """
-    scanned = examine._scanned
+    scan_unit = stages._scan_unit
     calls = []
 
-    def slow(lens, settings, progress, tokens, measures):
+    def slow(unit, stage, lens, inputs, progress, tokens, measures):
         calls.append(tokens)
 
         def report(*args):
@@ -53,9 +52,9 @@ def slowed(monkeypatch, clock, number: int) -> list[int]:
                 clock.now += 130
             progress(*args)
 
-        return scanned(lens, settings, report, tokens, measures)
+        return scan_unit(unit, stage, lens, inputs, report, tokens, measures)
 
-    monkeypatch.setattr(examine, "_scanned", slow)
+    monkeypatch.setattr(stages, "_scan_unit", slow)
     return calls
 
 
@@ -104,9 +103,9 @@ def test_a_stage_that_runs_out_of_time_is_left_out_whole(lens, clock, monkeypatc
 
 def test_the_plan_is_by_work_and_knows_no_clock(lens, clock, monkeypatch):
     plans = []
-    planned = examine.planned
+    planned = stages.planned
     monkeypatch.setattr(
-        examine,
+        stages,
         "planned",
         lambda *args, **named: plans.append(planned(*args, **named)) or plans[-1],
     )
@@ -131,10 +130,10 @@ def test_an_interrupted_checkup_of_one_model_goes_on_at_its_stage(tmp_path, monk
     run = partial(headscan.checkup, "gpt-vanilla-early", "stories", context=32, max_tokens=320)
     uninterrupted = timeless(run().document)
     with monkeypatch.context() as broken:
-        broken.setattr(measurements.Measurements, "_cure", interrupted)
+        broken.setattr(measurements.Measurements, "_try_remedies", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(out=tmp_path)
     # what was read and scanned is not read and scanned again
     monkeypatch.setattr(measurements, "invert", interrupted)
-    monkeypatch.setattr(examine, "MEASURES", "none")
+    monkeypatch.setattr(stages, "MEASURES", "none")
     assert timeless(run(out=tmp_path, resume=True).document) == uninterrupted

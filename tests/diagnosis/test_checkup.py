@@ -11,7 +11,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 import headscan
 from headscan.diagnosis.plan import SPEED, SPEED_OF_ACCELERATORS, enough_tokens, planned
-from headscan.diagnosis.result import reference
+from headscan.diagnosis.population import reference
 from headscan.model import ByteTokenizer, Lens
 from headscan.run import BadInput
 from headscan.text import Windows

@@ -19,11 +19,11 @@ from headscan.diagnosis import (
     TriedRemedies,
     condition,
 )
-from headscan.diagnosis.conditions import vocabulary_out_of_order
+from headscan.diagnosis.conditions.cause import vocabulary_out_of_order
 from headscan.diagnosis.evidence import BlockRemoved
-from headscan.diagnosis.measurements import grid_of, levels, vocabulary_order
-from headscan.diagnosis.result import ordered
 from headscan.diagnosis.run import judged
+from headscan.diagnosis.summary import ordered
+from headscan.diagnosis.weights import grid_of, levels, vocabulary_order
 from headscan.run import BadInput, ModelRecord, Row, TextRecord
 
 

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from headscan.diagnosis import CONDITIONS
-from headscan.diagnosis import result as module
-from headscan.diagnosis.publish import contribute
-from headscan.diagnosis.registry import alarming
-from headscan.diagnosis.result import (
+from headscan.diagnosis import population as module
+from headscan.diagnosis.population import (
     Reference,
     beside,
     edition,
@@ -21,6 +19,8 @@ from headscan.diagnosis.result import (
     population,
     trained_values,
 )
+from headscan.diagnosis.publish import contribute
+from headscan.diagnosis.registry import alarming
 from tests.command_line import headscan as cli
 from tests.diagnosis.test_conditions import ILL
 from tests.diagnosis.test_sheet import result_of

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from headscan.diagnosis.population import population
 from headscan.diagnosis.publish import markdown
-from headscan.diagnosis.result import CheckupResult, ordered, population
+from headscan.diagnosis.result import CheckupResult
 from headscan.diagnosis.run import judged
+from headscan.diagnosis.summary import ordered
 from headscan.report.kit.html import html
 from headscan.report.kit.register import assemble
 from headscan.report.pages.checkup_sheet import SIGNS, rows_of

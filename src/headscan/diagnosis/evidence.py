@@ -1,4 +1,4 @@
-"""What is known of one source when its examination is done: nothing here judges."""
+"""The evidence of a checkup: everything that was measured of one source. Nothing here judges."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,11 +10,12 @@ from headscan.run import Interval, ModelRecord, Row, TextRecord
 from headscan.scanner.cautions import is_few
 
 Gauge = tuple[str, float, float]
+"""The site that the output head reads, and the average cosine there without and with a bias."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """On how fine a grid the weights lie, by the numbers of different values in 64 neighbouring
+    """The grid that the weights lie on, by the numbers of different values in 64 neighbouring
     weights of a row.
     """
 
@@ -26,7 +27,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRead:
-    """What exact search reads from the states of one site."""
+    """The result of exact search for prompts, from the states of one site."""
 
     site: str
     prompts: int
@@ -39,8 +40,8 @@ class PromptRead:
 
 @dataclass(frozen=True, kw_only=True)
 class LeakedBits:
-    """What the same states still tell behind Gaussian noise, to one who knows the model and the
-    tokens before.
+    """The bits of a token that states behind Gaussian noise tell an attacker who knows the model
+    and the tokens before.
     """
 
     site: str
@@ -54,18 +55,21 @@ class LeakedBits:
     guessed: float | None  # share of tokens that are named without any state
     named: float  # share of tokens that the best attack names through the noise
 
+    def share(self, bits: float) -> float:
+        """Return bits as a share of what there is to tell of a token, from 0 to 1."""
+        return min(1.0, max(0.0, bits / self.prior_bits))
+
     @property
     def told(self) -> tuple[int, int]:
-        """At least and at most how many per cent of a token's bits are told: rounded down and up."""
-        low, high = (
-            min(1.0, max(0.0, bits / self.prior_bits)) for bits in (self.lower, self.upper)
-        )
-        return math.floor(100 * low), math.ceil(100 * high)
+        """Return the least and the largest percentage of a token's bits that the states tell: the
+        lower bound rounded down and the upper one rounded up.
+        """
+        return math.floor(100 * self.share(self.lower)), math.ceil(100 * self.share(self.upper))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFlow:
-    """What one token's output at the last block knows of the other tokens, over prompts from the
+    """The influence of other tokens on a token's output at the last block, over prompts from the
     text.
     """
 
@@ -82,9 +86,7 @@ class TokenFlow:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRemoved:
-    """What a block does for the loss: how much it rises where the block's input stands in for its
-    output.
-    """
+    """The change of the loss where a block's input replaces its output."""
 
     site: str
     tokens: int  # of the text's beginning
@@ -95,8 +97,8 @@ class BlockRemoved:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedRemedies:
-    """Do passages of the text find the passage that follows them, by the vectors as they are and
-    after each remedy?
+    """The searches for the passage that follows each passage of the text, by the vectors as they
+    are and after each remedy.
     """
 
     site: str  # whose vectors, in the mean over a passage
@@ -107,33 +109,36 @@ class TriedRemedies:
 
     @property
     def best(self) -> Row | None:
-        """The remedy of the largest gain in recall@1, by its estimate; None where there is none."""
-        tried = [row for row in self.rows if row.number("recall_at_1_gain") is not None]
-        return max(tried, key=lambda row: row.number("recall_at_1_gain") or 0.0) if tried else None
+        """Return the remedy with the largest estimated gain in recall@1; None without a remedy."""
+        remedies = [row for row in self.rows if row.number("recall_at_1_gain") is not None]
+        if not remedies:
+            return None
+        return max(remedies, key=lambda row: row.number("recall_at_1_gain") or 0.0)
 
     @property
     def plain(self) -> float:
+        """Return recall@1 without a remedy."""
         return self.rows[0].number("recall_at_1") or 0.0
 
     @property
     def sentence(self) -> str:
-        """In how many searches the passage that follows came first, before and after the best
-        remedy.
+        """Return in how many searches the passage that follows came first, before and after the
+        best remedy.
         """
         best = self.best
-        queries = self.queries
         assert best is not None
         gain = best.number("recall_at_1_gain") or 0.0
-        ends = best.interval("recall_at_1_gain") or (0.0, 0.0)
-        hits_before = round(queries * self.plain)
-        hits_after = round(queries * (self.plain + gain))
-        plain = f"the passage that follows is found first in {hits_before} of {queries} searches"
+        low, _ = best.interval("recall_at_1_gain") or (0.0, 0.0)
+        hits_before = round(self.queries * self.plain)
+        hits_after = round(self.queries * (self.plain + gain))
+
+        plain = (
+            f"the passage that follows is found first in {hits_before} of {self.queries} searches"
+        )
         if hits_after <= hits_before:
             return f"{plain}, and in no more after any of the {len(self.rows) - 1} remedies tried"
-        return (
-            f"{plain}, and in {hits_after} after "
-            f"{best.text('remedy')}{'' if ends[0] > 0 else ' (may be chance)'}"
-        )
+        reservation = "" if low > 0 else " (may be chance)"
+        return f"{plain}, and in {hits_after} after {best.text('remedy')}{reservation}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,100 +156,102 @@ class ModelEvidence:
     loss: Row | None = None  # of the probe `loss`, of models that predict a next token
     loss_of_null: Row | None = None
     grid: Grid | None = None
-    later: float | None = (
-        # how far logits move with a later token, over how far with their own; of causal classes
-        None
-    )
+    # how far logits move with a later token, over how far with their own; of causal classes
+    later: float | None = None
     read: PromptRead | None = None
     bits: LeakedBits | None = None
     flow: TokenFlow | None = None
     cure: TriedRemedies | None = None
     removed: list[BlockRemoved] = field(default_factory=list)
-    order: float | None = (
-        None  # of the token table: how much more alike neighbouring rows are, in standard errors
-    )
-    norms: float | None = (
-        None  # of the token table: the spread of its rows' norms, over that of normal rows
-    )
+    # of the token table: how much more alike neighbouring rows are, in standard errors
+    order: float | None = None
+    # of the token table: the spread of its rows' norms, over that of normal rows
+    norms: float | None = None
     skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
     seconds: float = 0.0
 
     @property
     def few(self) -> bool:
-        """Whether fewer tokens (of stored states: vectors) were read than an alarm on the text
-        needs.
+        """Return whether fewer tokens (of stored states: vectors) were read than an alarm on the
+        text needs.
         """
         return self.text is not None and is_few(self.text.tokens)
 
     @property
     def unit(self) -> str:
-        """The unit of what was read: tokens; of stored states, vectors."""
+        """Return the unit of what was read: tokens; of stored states, vectors."""
         stored = self.record is not None and self.record.model_class == "stored states"
         return "vectors" if stored else "tokens"
 
     @property
     def blocks(self) -> list[Row]:
+        """Return the rows of the blocks; all rows where no site is a block."""
         return [row for row in self.sites if is_block(row.text("site"))] or self.sites
 
     def _common(self, null: str | None) -> Row:
+        """Return the row of the probe `common_direction`, of the model or of a control."""
         return next((row for row in self.common if row.get("null") == null), Row())
 
     def _gauge(self, null: str | None) -> Gauge | None:
         row = self._common(null)
         cosine_before = row.number("cosine")
         cosine_after = row.number("cosine_after")
-        return (
-            None
-            if cosine_before is None or cosine_after is None
-            else (row.text("site"), cosine_before, cosine_after)
-        )
+        if cosine_before is None or cosine_after is None:
+            return None
+        return row.text("site"), cosine_before, cosine_after
 
     @property
     def gauge(self) -> Gauge | None:
-        """Where the head reads, and the average cosine there as it is and with a bias of the head."""
+        """Return the site that the output head reads, and the average cosine there as it is and
+        with a bias of the head.
+        """
         return self._gauge(None)
 
     @property
     def gauge_of_null(self) -> Gauge | None:
+        """Return the same of the random-weight control."""
         return self._gauge("random-init")
 
     @property
     def gauge_interval(self) -> Interval | None:
-        """95 % of what the bias takes away, at least: the ends of both intervals put against each
-        other.
+        """Return an interval of at least 95 % of what the bias takes away: each interval's ends
+        minus the opposite ends of the other.
         """
-        interval_before, interval_after = (
-            self._common(None).interval(name) for name in ("cosine", "cosine_after")
-        )
-        return (
-            None
-            if interval_before is None or interval_after is None
-            else (interval_before[0] - interval_after[1], interval_before[1] - interval_after[0])
-        )
+        row = self._common(None)
+        interval_before = row.interval("cosine")
+        interval_after = row.interval("cosine_after")
+        if interval_before is None or interval_after is None:
+            return None
+        low_before, high_before = interval_before
+        low_after, high_after = interval_after
+        return low_before - high_after, high_before - low_after
 
     @property
     def best_over_counting(self) -> float | None:
-        """The loss at the best scale of the logits over that of counting pairs of tokens."""
-        best, counted = (
-            self.loss.number(name) if self.loss else None for name in ("best_loss", "counting_loss")
-        )
-        return best / counted if best is not None and counted else None
+        """Return the loss at the best scale of the logits over that of counting pairs of tokens."""
+        if self.loss is None:
+            return None
+        best_loss = self.loss.number("best_loss")
+        counting_loss = self.loss.number("counting_loss")
+        if best_loss is None or not counting_loss:
+            return None
+        return best_loss / counting_loss
 
     def null(self, site: str) -> Row | None:
-        """The row of random weights at a site."""
-        return next(
-            (row for row in self.nulls if row["site"] == site and row["null"] == "random-init"),
-            None,
-        )
+        """Return the row of random weights at a site."""
+        for row in self.nulls:
+            if row["site"] == site and row["null"] == "random-init":
+                return row
+        return None
 
 
 def value(row: Row | None, measure: str) -> float | None:
-    """A measure of the tokens that are no sinks; of all where the row knows of no sinks; None
+    """Return a measure without sinks; with all tokens where the row has no other value; None
     without a row.
     """
     return None if row is None else row.number(leading(row, measure))
 
 
 def interval(row: Row, measure: str) -> Interval | None:
-    """Its 95 % interval."""
+    """Return the 95 % interval of the measure that `value` returns."""
     return row.interval(leading(row, measure))

@@ -1,4 +1,4 @@
-"""HS208: the logits of a model that should predict the next token move with the tokens that follow."""
+"""HS208: the logits of a model that should predict the next token move with later tokens."""
 
 import re
 from typing import Any
@@ -26,13 +26,12 @@ def built_causal(model: Any) -> bool:
     from transformers import AutoModelForMaskedLM
 
     config = model.config
-    names = (kind.__name__ for kind in type(model).__mro__)
-    name = next((name for name in names if CLASSES.search(name)), "")
-    if (
-        not name.endswith(CAUSAL)
-        or getattr(config, "is_encoder_decoder", False)
-        or getattr(config, "attn_type", "") == "bi"
-    ):
+    class_names = (ancestor.__name__ for ancestor in type(model).__mro__)
+    class_name = next((name for name in class_names if CLASSES.search(name)), "")
+    bidirectional = getattr(config, "attn_type", "") == "bi"
+    if not class_name.endswith(CAUSAL):
+        return False
+    if bidirectional or getattr(config, "is_encoder_decoder", False):
         return False
     encoder_family = type(config) in AutoModelForMaskedLM._model_mapping
     return not encoder_family or bool(getattr(config, "is_decoder", False))
@@ -50,12 +49,13 @@ def movement_by_later(lens: Lens) -> float | None:
         return None
     if lens.traits.causal:
         return 0.0
-    ids = random_ids(lens, 2)
-    ids[1] = ids[0]
-    ids[1, -1] = (ids[0, -1] + 1) % lens.vocabulary_size
-    logits = lens.run(ids, sites="head")["head"].float()
-    moved = (logits[1] - logits[0]).norm(dim=-1)
-    return float(moved[:-1].mean() / moved[-1].clamp_min(1e-30))
+    token_ids = random_ids(lens, 2)
+    token_ids[1] = token_ids[0]
+    token_ids[1, -1] = (token_ids[0, -1] + 1) % lens.vocabulary_size
+
+    logits = lens.run(token_ids, sites="head")["head"].float()
+    movement = (logits[1] - logits[0]).norm(dim=-1)
+    return float(movement[:-1].mean() / movement[-1].clamp_min(1e-30))
 
 
 @condition(
@@ -82,10 +82,12 @@ def movement_by_later(lens: Lens) -> float | None:
     "apart is not seen.",
 )
 def later_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
-    """Of models that should predict the next token."""
+    """Return how far a later token moves the logits, of a model that should predict the next
+    token.
+    """
     if evidence.later is None:
         return None
-    if not evidence.later:
+    if evidence.later == 0:
         return Seen(
             value=0.0, site="output head", sentence="No logit moves when a later token is replaced."
         )

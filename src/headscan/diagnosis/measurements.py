@@ -1,4 +1,4 @@
-"""What is measured of one model beside its scan: each part as it was planned, or not at all."""
+"""The measurements of one model beside its scan: each is done as planned, or not at all."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,13 @@ from torch import nn
 
 from headscan.diagnosis.evidence import (
     BlockRemoved,
-    Grid,
     LeakedBits,
     PromptRead,
     TokenFlow,
     TriedRemedies,
 )
 from headscan.diagnosis.plan import CheckupInputs, Deadline, ExaminationPlan, OutOfTime
-from headscan.flow.run import run as measure
+from headscan.flow.run import run as measure_flow
 from headscan.inversion import invert
 from headscan.inversion.reconstruction import VERDICTS
 from headscan.leaks import privacy
@@ -35,23 +34,30 @@ from headscan.text import documents, tokenise
 T = TypeVar("T")
 
 PROMPT = 12
+"""Tokens of a prompt."""
 PASSAGE = 16
+"""Tokens of a passage."""
 CANDIDATES = 256
-"""Tokens of a prompt, of a passage, and of a position that the bits are counted over."""
+"""Tokens that the bits of a position are counted over."""
 NOISE = 0.8
-"""Of the audit in bits, in the rms of the states' centred coordinates; it costs a model about a nat
-a token.
+"""Noise of the audit in bits, in the rms of the states' centred coordinates; it costs a model about
+a nat a token.
 """
 TOKENS = 4096
-"""Of the text's beginning, that prompts are taken of."""
+"""Tokens of the text's beginning that prompts are taken from."""
 WINDOW = 64
+"""Tokens of a window that goes through the model without a block."""
 LEAST_REMOVED = 512
 MOST_REMOVED = 2048
-"""Tokens of a window, and of all windows, that go through the model without a block."""
+"""The least and the largest number of tokens of all such windows."""
+LOGITS = 2**25
+"""Logits that are held at once, of windows without a block."""
 TRIED = "centre,standardise,all-but-the-top,whiten-softly"
+"""The remedies."""
 PAIRS = 32
+"""Pairs of passages that the remedies need at least."""
 BATCH = 64
-"""The remedies, the pairs of passages that they need at least, and passages of a forward pass."""
+"""Passages of a forward pass."""
 
 
 @dataclass
@@ -62,37 +68,44 @@ class Measurements:
     plan: ExaminationPlan
     inputs: CheckupInputs
     progress: Progress
-    until: Deadline
-    # keeps what a stage gave, for a resume (`Run.unit`)
+    deadline: Deadline
+    # stores the result of a stage, for a resume (`Run.unit`)
     unit: Callable[[str, Any, Callable[[], Any]], Any]
     skipped: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ids = self._ids(max(TOKENS, PASSAGE * self.plan.passages))
+        self.token_ids = self._beginning_of_text(max(TOKENS, PASSAGE * self.plan.passages))
         self.blocks = [site for site in self.lens.default_sites if is_block(site)]
 
     def attempt(self, lacking: str, kind: type[T], work: Callable[[Progress], T]) -> T | None:
-        """The result of a stage, which is whole; None, and the reason in `skipped`, where the
-        budget was spent before its end.
+        """Return the result of a stage that was finished; None, with the reason in `skipped`, where
+        the budget was spent before its end or the input does not suffice.
         """
 
-        def tried() -> tuple[T | None, str]:
+        def result_and_reason() -> tuple[T | None, str]:
             try:
-                if self.until.left <= 0:
+                if self.deadline.left <= 0:
                     raise OutOfTime
-                return work(self.until.kept(self.progress)), ""
+                return work(self.deadline.kept(self.progress)), ""
             except OutOfTime:
                 return None, f"{lacking}: there was no time in {self.inputs.budget}."
             except BadInput as error:
                 return None, f"{lacking}: {error}"
 
-        result, reason = self.unit(lacking, tuple[kind | None, str], tried)  # type: ignore[valid-type]
+        stored_kind = tuple[kind | None, str]  # type: ignore[valid-type]
+        result, reason = self.unit(lacking, stored_kind, result_and_reason)
         if reason:
             self.skipped.append(reason)
         return result  # type: ignore[no-any-return]
 
+    def release(self) -> None:
+        """Let go of the model, so that its weights can be given back."""
+        del self.lens
+
     def leak(self) -> tuple[PromptRead | None, LeakedBits | None]:
-        """Exact inversion of prompts from the text at one block, and bits behind noise there."""
+        """Return what exact inversion reads of prompts at one block, and the bits behind noise
+        there.
+        """
         prompts = self._prompts(self.plan.prompts)
         reason = self._no_inversion(prompts)
         if reason is not None:
@@ -100,11 +113,12 @@ class Measurements:
             return None, None
         site = self.blocks[round(self.plan.depth * (len(self.blocks) - 1) - 0.01)]
         read = self.attempt(
-            "No prompt was inverted", PromptRead, partial(self._read, prompts, site)
+            "No prompt was inverted", PromptRead, partial(self._read_prompts, prompts, site)
         )
-        return read, self.attempt(
-            "No bits were counted", LeakedBits, partial(self._bits, len(prompts), site)
+        bits = self.attempt(
+            "No bits were counted", LeakedBits, partial(self._count_bits, len(prompts), site)
         )
+        return read, bits
 
     def _no_inversion(self, prompts: list[list[int]]) -> str | None:
         """Return why no prompt can be inverted; None where one can."""
@@ -118,37 +132,38 @@ class Measurements:
             return f"the text has fewer than {PROMPT} tokens"
         return None
 
-    def _read(self, prompts: list[list[int]], site: str, progress: Progress) -> PromptRead:
-        clock = time.perf_counter()
-        search = partial(
-            invert,
-            self.lens,
-            at=site,
-            method="exact",
-            certificate="sampled",
-            seed=self.inputs.seed,
-            progress=progress,
-        )
-        inversions = [search([prompt]) for prompt in prompts]
-        total = PROMPT * len(inversions)
-        accuracy = sum(inversion.token_accuracy or 0.0 for inversion in inversions) / len(
-            inversions
-        )
-        low, high = wilson(round(accuracy * total), total)
+    def _read_prompts(self, prompts: list[list[int]], site: str, progress: Progress) -> PromptRead:
+        started = time.perf_counter()
+        inversions = []
+        for prompt in prompts:
+            inversion = invert(
+                self.lens,
+                [prompt],
+                at=site,
+                method="exact",
+                certificate="sampled",
+                seed=self.inputs.seed,
+                progress=progress,
+            )
+            inversions.append(inversion)
+        tokens = PROMPT * len(inversions)
+        accuracies = [inversion.token_accuracy or 0.0 for inversion in inversions]
+        accuracy = sum(accuracies) / len(accuracies)
+        low, high = wilson(round(accuracy * tokens), tokens)
         return PromptRead(
             site=site,
             prompts=len(inversions),
-            tokens=total,
+            tokens=tokens,
             recovered=accuracy,
             interval=(low, high),
             verdict=max((inversion.verdict for inversion in inversions), key=VERDICTS.index),
-            seconds=round(time.perf_counter() - clock, 3),
+            seconds=round(time.perf_counter() - started, 3),
         )
 
-    def _bits(self, windows: int, site: str, progress: Progress) -> LeakedBits:
+    def _count_bits(self, windows: int, site: str, progress: Progress) -> LeakedBits:
         progress("bits", 0, None, "tokens")
-        tokens = min(TOKENS, self.inputs.reading.max_tokens or TOKENS)
-        row = privacy(
+        max_tokens = min(TOKENS, self.inputs.reading.max_tokens or TOKENS)
+        result = privacy(
             self.lens,
             self.inputs.require_text(),
             sites=site,
@@ -159,8 +174,9 @@ class Measurements:
             draws=32,
             seed=self.inputs.seed,
             progress=progress,
-            **self.inputs.reading_of(tokens),
-        ).rows[0]
+            **self.inputs.reading_of(max_tokens),
+        )
+        row = result.rows[0]
         if row.bits_lower is None or row.bits_upper is None or not row.prior_bits:
             raise BadInput("the release has none.")
         return LeakedBits(
@@ -177,125 +193,117 @@ class Measurements:
         )
 
     def flow(self) -> TokenFlow | None:
-        """How far other tokens move an output of the last block."""
-        return self.attempt("Flow between tokens was not measured", TokenFlow, self._flow)
-
-    def _flow(self, progress: Progress) -> TokenFlow:
-        if not self.plan.flow:
-            raise OutOfTime
-        if not (self.ids[PROMPT - 1 :] and self.blocks):
-            raise BadInput("no blocks, or too short a text.")
-        shares = self._shares(progress)
-        ends = student(shares) if len(shares) > 2 else None
-        return TokenFlow(
-            site=self.blocks[-1],
-            prompts=len(shares),
-            length=PROMPT,
-            heard=sum(shares) / len(shares),
-            interval=None if ends is None else (max(0.0, ends[0]), ends[1]),
-        )
+        """Return how far other tokens move an output of the last block."""
+        return self.attempt("Flow between tokens was not measured", TokenFlow, self._measure_flow)
 
     def flow_of_control(self, control: Lens) -> float:
-        """The same movement of random weights, which take the model's place, so that its own can be
-        given back.
+        """Return the same movement of random weights, which take the model's place so that its own
+        can be given back.
         """
         self.lens = control
-        shares = self._shares(self.until.kept(self.progress))
-        return sum(shares) / len(shares)
+        movements = self._movements(self.deadline.kept(self.progress))
+        return sum(movements) / len(movements)
 
-    def release(self) -> None:
-        """Let go of the model, so that its weights can be given back."""
-        del self.lens
-
-    def _shares(self, progress: Progress) -> list[float]:
-        """How far other tokens move an output over how far its own does, of each prompt."""
-        prompts = self._prompts(self.plan.flow)
-        seed = self.inputs.seed
-        work = partial(
-            measure,
-            self.lens,
-            at=self.blocks[-1],
-            trials=2,
-            recover=False,
-            seed=seed,
-            progress=progress,
+    def _measure_flow(self, progress: Progress) -> TokenFlow:
+        if not self.plan.flow:
+            raise OutOfTime
+        if not self.blocks or len(self.token_ids) < PROMPT:
+            raise BadInput("no blocks, or too short a text.")
+        movements = self._movements(progress)
+        interval = None
+        if len(movements) > 2:
+            low, high = student(movements)
+            interval = (max(0.0, low), high)
+        return TokenFlow(
+            site=self.blocks[-1],
+            prompts=len(movements),
+            length=PROMPT,
+            heard=sum(movements) / len(movements),
+            interval=interval,
         )
-        results = [work(prompt=prompt) for prompt in prompts]
-        flows = [result.parts[0].sites[-1] for result in results]
-        causal = self.lens.traits.causal
-        shares = []
-        for flow in flows:
-            moved = flow.leak_of_earlier
-            if not causal:
-                moved = (flow.leak_of_earlier + flow.leak_of_later) / 2
-            shares.append(moved / max(flow.leak_own, 1e-30))
-        return shares
+
+    def _movements(self, progress: Progress) -> list[float]:
+        """Return how far other tokens move an output over how far its own does, by prompt."""
+        movements = []
+        for prompt in self._prompts(self.plan.flow):
+            result = measure_flow(
+                self.lens,
+                prompt=prompt,
+                at=self.blocks[-1],
+                trials=2,
+                recover=False,
+                seed=self.inputs.seed,
+                progress=progress,
+            )
+            site = result.parts[0].sites[-1]
+            movement = site.leak_of_earlier
+            if not self.lens.traits.causal:
+                movement = (site.leak_of_earlier + site.leak_of_later) / 2
+            movements.append(movement / max(site.leak_own, 1e-30))
+        return movements
 
     def removed(self) -> list[BlockRemoved]:
-        """What each block's removal does to the loss, of models that predict a next token."""
-        return (
-            self.attempt("No block was taken out", list[BlockRemoved], self._removed) or []
-            if self.blocks
-            else []
-        )
+        """Return how the loss changes without each block, for models that have a loss."""
+        if not self.blocks:
+            return []
+        removals = self.attempt("No block was taken out", list[BlockRemoved], self._remove_blocks)
+        return removals or []
 
-    def _removed(self, progress: Progress) -> list[BlockRemoved]:
-        length = min(WINDOW, self.lens.context_length or WINDOW)
+    def _remove_blocks(self, progress: Progress) -> list[BlockRemoved]:
         blocks = len(self.blocks)
-        tokens = min(MOST_REMOVED, self.plan.removed // blocks, len(self.ids)) // length * length
-        if tokens < min(LEAST_REMOVED, MOST_REMOVED):
-            raise (
-                OutOfTime
-                if self.plan.removed // blocks < LEAST_REMOVED
-                else BadInput("the text is too short.")
+        windows = self._windows_without_block()
+        loss_with_all = self._losses(windows)
+        removals = []
+        for number, site in enumerate(self.blocks):
+            progress("blocks", number, blocks, "blocks")
+            with after_call(self.lens.tap(site).module, _input_as_output):
+                change = self._losses(windows) - loss_with_all
+            removal = BlockRemoved(
+                site=site,
+                tokens=windows.numel(),
+                change=float(change.mean()),
+                interval=student(change),
+                loss=float(loss_with_all.mean()),
             )
-        windows = torch.tensor(self.ids[:tokens]).reshape(-1, length)
-        plain = self._losses(windows)
-        rows = list[BlockRemoved]()
-        for done, site in enumerate(self.blocks):
-            progress("blocks", done, blocks, "blocks")
-            with after_call(self.lens.tap(site).module, _passed_through):
-                change = self._losses(windows) - plain
-            mean, loss = float(change.mean()), float(plain.mean())
-            rows.append(
-                BlockRemoved(
-                    site=site, tokens=tokens, change=mean, interval=student(change), loss=loss
-                )
-            )
-        return rows
+            removals.append(removal)
+        return removals
+
+    def _windows_without_block(self) -> torch.Tensor:
+        """Return the windows [n, length] that go through the model without each block."""
+        length = min(WINDOW, self.lens.context_length or WINDOW)
+        affordable = self.plan.removed // len(self.blocks)
+        tokens = min(MOST_REMOVED, affordable, len(self.token_ids)) // length * length
+        if tokens < LEAST_REMOVED:
+            if affordable < LEAST_REMOVED:
+                raise OutOfTime
+            raise BadInput("the text is too short.")
+        return torch.tensor(self.token_ids[:tokens]).reshape(-1, length)
 
     def _losses(self, windows: torch.Tensor) -> np.ndarray:
-        """The mean loss of each window, in nats."""
-
-        lost: list[torch.Tensor] = []
-        for ids in windows.split(max(1, 2**25 // (windows.shape[1] * self.lens.vocabulary_size))):
-            logits = self.lens.run(ids.to(self.lens.device), sites="head")["head"][:, :-1].float()
-            targets = ids[:, 1:].to(logits.device)
-            losses = torch.nn.functional.cross_entropy(
+        """Return the mean loss of each window, in nats."""
+        batch = max(1, LOGITS // (windows.shape[1] * self.lens.vocabulary_size))
+        losses = []
+        for token_ids in windows.split(batch):
+            states = self.lens.run(token_ids.to(self.lens.device), sites="head")
+            logits = states["head"][:, :-1].float()
+            targets = token_ids[:, 1:].to(logits.device)
+            losses_of_tokens = torch.nn.functional.cross_entropy(
                 logits.flatten(0, 1), targets.flatten(), reduction="none"
             )
-            lost.append(losses.view(targets.shape).mean(1).cpu())
-        return torch.cat(lost).double().numpy()
+            losses.append(losses_of_tokens.view(targets.shape).mean(1).cpu())
+        return torch.cat(losses).double().numpy()
 
-    def cure(self) -> TriedRemedies | None:
-        """Remedies fitted on half of the passages and judged by the others."""
-        return self.attempt("No remedy was tried", TriedRemedies, self._cure)
+    def remedies(self) -> TriedRemedies | None:
+        """Return remedies that were fitted on half of the passages and judged by the others."""
+        return self.attempt("No remedy was tried", TriedRemedies, self._try_remedies)
 
-    def _cure(self, progress: Progress) -> TriedRemedies:
+    def _try_remedies(self, progress: Progress) -> TriedRemedies:
         if not self.plan.passages:
             raise OutOfTime
-        starts = range(0, len(self.ids) - PASSAGE + 1, PASSAGE)
-        passages = [self.ids[start : start + PASSAGE] for start in starts][: self.plan.passages]
+        passages = self._passages()
         pairs = len(passages) // 2
         site = self.lens.default_sites[-1]
-        if pairs < PAIRS:
-            raise BadInput(f"the text has {pairs} pairs of passages, fewer than {PAIRS}.")
-        passages = passages[: 2 * pairs]
-        parts = []
-        for start in range(0, 2 * pairs, BATCH):
-            progress("passages", start, 2 * pairs, "passages")
-            parts.append(mean_states(self.lens, passages[start : start + BATCH], [site])[site])
-        vectors = np.concatenate(parts)
+        vectors = self._vectors_of_passages(passages, site, progress)
         if not np.isfinite(vectors).all():
             raise BadInput("the vectors are not finite.")
         result = remedy(
@@ -307,114 +315,66 @@ class Measurements:
             seed=self.inputs.seed,
             progress=progress,
         )
-        queries = int(result.rows[0].number("queries") or 0)
         return TriedRemedies(
-            site=site, length=PASSAGE, fitted=result.fitted, queries=queries, rows=result.rows
+            site=site,
+            length=PASSAGE,
+            fitted=result.fitted,
+            queries=int(result.rows[0].number("queries") or 0),
+            rows=result.rows,
         )
 
-    def _ids(self, most: int) -> list[int]:
-        """Token ids of the beginning of the text, without special ones."""
+    def _passages(self) -> list[list[int]]:
+        """Return an even number of consecutive passages from the text's beginning."""
+        starts = range(0, len(self.token_ids) - PASSAGE + 1, PASSAGE)
+        passages = [self.token_ids[start : start + PASSAGE] for start in starts]
+        passages = passages[: self.plan.passages]
+        pairs = len(passages) // 2
+        if pairs < PAIRS:
+            raise BadInput(f"the text has {pairs} pairs of passages, fewer than {PAIRS}.")
+        return passages[: 2 * pairs]
+
+    def _vectors_of_passages(
+        self, passages: list[list[int]], site: str, progress: Progress
+    ) -> np.ndarray:
+        """Return the mean hidden state of each passage at a site."""
+        batches = []
+        for start in range(0, len(passages), BATCH):
+            progress("passages", start, len(passages), "passages")
+            states = mean_states(self.lens, passages[start : start + BATCH], [site])
+            batches.append(states[site])
+        return np.concatenate(batches)
+
+    def _beginning_of_text(self, most: int) -> list[int]:
+        """Return the token ids of the text's beginning, without special ones."""
         reading = self.inputs.reading
-        text = self.inputs.require_text()
         count = min(most, reading.max_tokens or most)
+        text = documents(
+            self.inputs.require_text(), documents=reading.documents, field=reading.field
+        )
         token_ids: list[int] = []
-        pieces = documents(text, documents=reading.documents, field=reading.field)
-        for stretch in tokenise(pieces, self.lens.require_tokenizer()):
+        for stretch in tokenise(text, self.lens.require_tokenizer()):
             token_ids += stretch.ids.tolist()
             if len(token_ids) >= count:
                 break
         return token_ids[:count]
 
     def _prompts(self, count: int) -> list[list[int]]:
-        """At most so many prompts, evenly spaced over the beginning of the text."""
-        ids = self.ids[:TOKENS]
-        step = max(PROMPT, len(ids) // max(1, count))
-        return [ids[k * step :][:PROMPT] for k in range(count) if len(ids) >= k * step + PROMPT]
+        """Return at most so many prompts, evenly spaced over the beginning of the text."""
+        token_ids = self.token_ids[:TOKENS]
+        step = max(PROMPT, len(token_ids) // max(1, count))
+        starts = [step * number for number in range(count)]
+        return [
+            token_ids[start : start + PROMPT]
+            for start in starts
+            if start + PROMPT <= len(token_ids)
+        ]
 
 
-def _passed_through(
-    module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any
+def _input_as_output(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> Any:
-    """A block's input in place of its output."""
-    states = args[0] if args else named["hidden_states"]
-    return (states, *output[1:]) if isinstance(output, tuple) else states
-
-
-GROUP = 64
-ROWS = 64
-NEIGHBOURS = 8192
-
-
-def levels(weight: torch.Tensor) -> torch.Tensor:
-    """Numbers of different values in groups of 64 neighbouring weights of some 64 rows of a matrix
-    [n, d]; empty for d < 64. Of halves (their mean) where these hold at most 16 and the group more:
-    blocks of 32, with an offset or without.
-
-    A format of b bits with one scale for 32 weights or more leaves at most 2^b; float32 and
-    bfloat16 leave about 64 and 40.
-
-    >>> levels(torch.randn(8, 64).mul(4).round().clamp(-7, 8)).max().item() <= 16
-    True
-    """
-    groups = weight.shape[1] // GROUP
-    if not groups or not len(weight):
-        return torch.zeros(0)
-    rows = (
-        weight.detach()[:: max(1, len(weight) // ROWS)][:ROWS, : groups * GROUP]
-        .float()
-        .reshape(-1, GROUP)
-    )
-    both, values = (
-        1.0 + x.sort(1).values.diff(dim=1).ne(0).sum(1)
-        for x in (rows, rows.reshape(-1, GROUP // 2))
-    )
-    fine = values.reshape(-1, 2).mean(1)
-    return torch.where((fine <= 16) & (both > 16), fine, both)
-
-
-def grid_of(model: nn.Module) -> Grid | None:
-    """The grid of all matrices of at least 64 columns, None where there is none in floating point."""
-    weights = {
-        name: weight for name, weight in model.named_parameters() if weight.is_floating_point()
-    }
-    counts = {name: levels(weight).float() for name, weight in weights.items() if weight.ndim == 2}
-    # A matrix of equal values, such as one that was never trained, was not rounded.
-    medians = {
-        name: median
-        for name, count in counts.items()
-        if len(count) and (median := float(count.median())) > 1
-    }
-    if not medians:
-        return None
-    coarsest = min(medians, key=medians.__getitem__)
-    all_counts = torch.cat([counts[name] for name in medians])
-    return Grid(
-        levels=float(all_counts.median()),
-        groups=len(all_counts),
-        coarsest=coarsest,
-        coarsest_levels=medians[coarsest],
-    )
-
-
-def vocabulary_order(lens: Lens) -> tuple[float | None, float | None]:
-    """Of the token table: how much more alike neighbouring rows are than rows far apart, and the
-    spread of the rows' norms.
-
-    The first, of cosines, in standard errors: about 0 for permuted or untrained rows; of at most
-    8,192 evenly spaced neighbours. The second of the same rows about their mean, over that of
-    normal rows: 1 where they were never trained.
-    """
-    weight = getattr(lens.model.get_input_embeddings(), "weight", None)
-    if weight is None or weight.ndim != 2 or len(weight) < GROUP:
-        return None, None
-    first = torch.linspace(0, len(weight) - 2, min(NEIGHBOURS, len(weight) - 1)).long()
-    rows = weight.detach()[first].float()
-    following = weight.detach()[first + 1].float()
-    mean = rows.mean(0)
-    norms = (rows - mean).norm(dim=1)
-    spread = float(norms.std() / norms.mean().clamp_min(1e-12) * (2 * weight.shape[1]) ** 0.5)
-    rows, following = (
-        torch.nn.functional.normalize(vectors - mean) for vectors in (rows, following)
-    )
-    gain = (rows * following).sum(1) - (rows * following.roll(len(first) // 2, 0)).sum(1)
-    return float(gain.mean() / gain.std().clamp_min(1e-12) * len(gain) ** 0.5), spread
+    """Return a block's input in place of its output."""
+    hidden_states = args[0] if args else kwargs["hidden_states"]
+    if isinstance(output, tuple):
+        return (hidden_states, *output[1:])
+    return hidden_states

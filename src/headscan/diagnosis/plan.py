@@ -48,7 +48,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class Deadline:
-    """When work has to stop, in seconds of `time.perf_counter`.
+    """The time at which work has to stop, in seconds of `time.perf_counter`.
 
     >>> Deadline(float("inf")).left, Deadline(float("inf")).within(-1).left < 0
     (inf, True)
@@ -58,20 +58,21 @@ class Deadline:
 
     @classmethod
     def of(cls, budget: str) -> "Deadline":
-        """That of a budget which begins now; what it takes to write the result is kept free."""
+        """Return the deadline of a budget that begins now, less the time to write the result."""
         return cls(float("inf")).within((1 - PAGE) * BUDGETS[budget])
 
     @property
     def left(self) -> float:
+        """Return the seconds that are left; below 0 once the time is over."""
         return self.at - time.perf_counter()
 
     def within(self, seconds: float) -> "Deadline":
-        """After so many seconds, or when this one is, whichever is earlier."""
+        """Return a deadline after so many seconds, or this one where it is earlier."""
         return Deadline(min(self.at, time.perf_counter() + seconds))
 
     def kept(self, progress: Progress, *, more: bool = False) -> Progress:
-        """A progress that raises `OutOfTime` once the time is over, unless it is told that all is
-        done and no `more` follows.
+        """Return a progress that raises `OutOfTime` once the time is over, unless it is told that
+        all is done and no `more` follows.
 
         A stage that was begun is then left out whole: no result is of a part of what was planned.
         """
@@ -86,16 +87,15 @@ class Deadline:
 
 @dataclass(frozen=True, kw_only=True)
 class ExaminationPlan:
-    """What is done with one model; 0 is not at all."""
+    """The measurements that are done with one model; a part with 0 is left out."""
 
     passes: float  # the preset of models of which so many tokens or more go through in the budget
     prompts: int = 0  # how many, of 12 tokens, are inverted and counted in bits
     depth: float = 0.5  # at which share of the blocks
     flow: int = 0  # prompts whose tokens are replaced
     passages: int = 0  # of 16 tokens, that remedies are tried on
-    removed: int = (
-        0  # tokens that go through the model without each of its blocks, over the number of blocks
-    )
+    # tokens that go through the model without each of its blocks, over the number of blocks
+    removed: int = 0
     tokens: int | None = None  # of the text that are scanned at most; None for all
 
 
@@ -122,8 +122,10 @@ def planned(
     >>> large = planned("10m", 0.02)                        # 1.5 billion parameters on two cores
     >>> large.tokens, large.prompts, large.depth, large.passages
     (2048, 2, 0.25, 128)
-    >>> planned("2m", 0.05).tokens, planned("2m", 0.1).tokens  # 102 seconds, and 205, for what an alarm needs
-    (2048, 256)
+    >>> planned("2m", 0.05).tokens                          # 102 seconds for what an alarm needs
+    2048
+    >>> planned("2m", 0.1).tokens                           # the same would take 205 seconds
+    256
     """
     passes = BUDGETS[budget] / seconds
     preset = next(plan for plan in PRESETS if passes >= plan.passes)
@@ -167,7 +169,7 @@ def work(lens: Lens) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckupInputs:
-    """What every stage of a checkup reads.
+    """The inputs that every stage of a checkup reads.
 
     Attributes:
         text: what models read; None where only stored states are examined.

@@ -1,4 +1,4 @@
-"""What a condition of a checkup is, and the decorator by which headscan and plug-ins declare one."""
+"""The conditions of a checkup, and the decorator by which headscan and plug-ins declare one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,22 +12,20 @@ Question = Literal["shape", "cause", "leak", "cure"]
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a condition measured in one source, and what it says about it, whether the condition is
-    present or not.
+    """The number that a condition has in one source, and the sentences about it; the condition need
+    not be present.
     """
 
     value: float
     sentence: str
-    advice: str = (
-        ""  # what would help, and how much where that was measured; else the condition's `todo`
-    )
+    # what would help, and how much where that was measured; else the condition's `todo`
+    advice: str = ""
     site: str | None = None
     interval: Interval | None = None  # 95 %
     null: float | None = None  # the value that `null_of` gives
     null_of: str = "with random weights"
-    notice: bool = (
-        False  # another condition explains the number as well: no alarm, whatever the value
-    )
+    # another condition explains the number as well: no alarm, whatever the value
+    notice: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +48,18 @@ class Condition:
     limits: str
     seen: Callable[[ModelEvidence, list[ModelEvidence]], Seen | None]
     least: bool = True  # it is present from the threshold on; otherwise down to the threshold
-    known: bool = (
-        False  # many healthy models have it: a notice, unless it may have brought an alarm about
-    )
-    alarm: float | None = (
-        # many healthy models lie between the threshold and this value: an alarm only beyond it
-        None
-    )
+    # many healthy models have it: a notice, unless it may have brought an alarm about
+    known: bool = False
+    # many healthy models lie between the threshold and this value: an alarm only beyond it
+    alarm: float | None = None
     unless: str = ""  # a code: where its number is there and sound, this is no alarm but a notice
     brings: tuple[str, ...] = ()  # codes of the conditions that it may bring about
     heading: str = ""  # in the summary, where that of the question does not fit
     of_text: bool = True  # it rests on the tokens that were read: no alarm on few of them
     alone: bool = False  # where it is present, no other condition is looked for
     beyond_chance: bool = False  # it is present only where the interval is above 0, too
-    lacks: tuple[
-        str, ...
-    ] = ()  # words by which a sentence of `ModelEvidence.skipped` says why there is no number
+    # words by which a sentence of `ModelEvidence.skipped` says why there is no number
+    lacks: tuple[str, ...] = ()
     silent: str = ""  # why there is none where nothing was skipped
 
     def __post_init__(self) -> None:
@@ -73,28 +67,43 @@ class Condition:
         vars(self).update(__module__=self.seen.__module__, __qualname__=self.seen.__qualname__)
 
     def present(self, value: float, interval: Interval | None = None) -> bool:
-        """Whether the value is on the ill side of the threshold."""
-        beyond = value >= self.threshold if self.least else value <= self.threshold
-        return beyond and not (self.beyond_chance and interval is not None and interval[0] <= 0)
+        """Return whether the value is on the ill side of the threshold."""
+        may_be_chance = interval is not None and interval[0] <= 0
+        if self.beyond_chance and may_be_chance:
+            return False
+        return self._reaches(value, self.threshold)
 
     def alarms(self, value: float) -> bool:
-        """Whether the value is an alarm by itself: present, and beyond what many healthy models
-        have.
+        """Return whether the value is an alarm by itself: present, and beyond what many healthy
+        models have.
         """
-        beyond = self.alarm is None or (value >= self.alarm if self.least else value <= self.alarm)
-        return self.present(value) and not self.known and beyond
+        if self.known or not self.present(value):
+            return False
+        return self.alarm is None or self._reaches(value, self.alarm)
+
+    def _reaches(self, value: float, limit: float) -> bool:
+        return value >= limit if self.least else value <= limit
 
 
-CONDITIONS: Registry[Condition] = Registry("condition", "headscan.diagnosis.conditions")
-"""Every condition by its code: HS1.. shape, HS2.. cause, HS3.. leak, HS4.. cure."""
+CONDITIONS: Registry[Condition] = Registry(
+    "condition",
+    "headscan.diagnosis.conditions.shape",
+    "headscan.diagnosis.conditions.cause",
+    "headscan.diagnosis.conditions.leak",
+    "headscan.diagnosis.conditions.remedy",
+    "headscan.diagnosis.lookahead",
+)
+"""The conditions by code: HS1.. shape, HS2.. cause, HS3.. leak, HS4.. cure."""
+
 Function = Callable[[ModelEvidence, list[ModelEvidence]], Seen | None]
 
 
 def condition(
     code: str, question: Question, title: str, **words: Any
 ) -> Callable[[Function], Function]:
-    """Register the decorated function under a code, with the fields of `Condition`; its docstring
-    says how it looks.
+    """Return a decorator that registers a function under a code, with the fields of `Condition`.
+
+    The function's docstring says which number it returns; it is shown in the documentation.
     """
 
     def register(function: Function) -> Function:
@@ -105,22 +114,25 @@ def condition(
 
 
 def alarming(values: Mapping[str, float]) -> list[str]:
-    """The codes whose values are alarms: by themselves, or as known conditions that may have
+    """Return the codes whose values are alarms: by themselves, or as known conditions that may have
     brought such an alarm about.
 
-    >>> alarming({"HS101": 0.9, "HS102": 0.8}), alarming({"HS101": 0.6, "HS102": 0.8}), alarming({"HS101": 0.9, "HS201": 0.5})
-    (['HS101', 'HS102'], [], [])
+    >>> alarming({"HS101": 0.9, "HS102": 0.8})
+    ['HS101', 'HS102']
+    >>> alarming({"HS101": 0.6, "HS102": 0.8}), alarming({"HS101": 0.9, "HS201": 0.5})
+    ([], [])
     """
-    sound = {code for code, value in values.items() if not CONDITIONS[code].present(value)}
-    plain = {
-        code
-        for code, value in values.items()
-        if CONDITIONS[code].alarms(value) and CONDITIONS[code].unless not in sound
-    }
+    absent = {code for code, value in values.items() if not CONDITIONS[code].present(value)}
+    direct_alarms = set()
+    for code, value in values.items():
+        item = CONDITIONS[code]
+        if item.alarms(value) and item.unless not in absent:
+            direct_alarms.add(code)
 
-    def brought(kind: Condition, value: float) -> bool:
-        return kind.known and kind.present(value) and not plain.isdisjoint(kind.brings)
-
-    return [
-        code for code, value in values.items() if code in plain or brought(CONDITIONS[code], value)
-    ]
+    alarms = []
+    for code in values:
+        item = CONDITIONS[code]
+        is_cause = item.known and not direct_alarms.isdisjoint(item.brings)
+        if code in direct_alarms or (is_cause and code not in absent):
+            alarms.append(code)
+    return alarms

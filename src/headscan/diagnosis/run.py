@@ -2,26 +2,19 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Unpack, cast
+from typing import Annotated, Literal, Unpack, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.plan import Budget, CheckupInputs, failing_codes
+from headscan.diagnosis.population import beside, edition, percentile
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
-from headscan.diagnosis.result import (
-    CheckupResult,
-    Examination,
-    Observation,
-    beside,
-    edition,
-    ordered,
-    percentile,
-    summary,
-)
+from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.stages import examine
+from headscan.diagnosis.summary import ordered, summary
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
@@ -280,6 +273,7 @@ def _observation(
     present = condition.present(seen.value, seen.interval)
     known = not alarm if present else condition.known
     sure = _is_sure(condition, seen, alarm=alarm)
+    level: Literal["alert", "notice", "good"]
     if not present:
         level = "good"
     elif known or sure is False:
@@ -322,7 +316,7 @@ def _is_sure(condition: Condition, seen: Seen, *, alarm: bool) -> bool | None:
     """
     if seen.interval is None:
         return None
-    passes = condition.present
+    passes: Callable[[float], bool] = condition.present
     if alarm and condition.alarms(seen.value):
         passes = condition.alarms
     expected = passes(seen.value)

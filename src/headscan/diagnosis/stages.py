@@ -11,7 +11,7 @@ import torch
 
 from headscan.diagnosis.evidence import ModelEvidence, TokenFlow
 from headscan.diagnosis.lookahead import movement_by_later
-from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_order
+from headscan.diagnosis.measurements import Measurements
 from headscan.diagnosis.plan import (
     CheckupInputs,
     Deadline,
@@ -21,6 +21,7 @@ from headscan.diagnosis.plan import (
     planned,
     work,
 )
+from headscan.diagnosis.weights import grid_of, vocabulary_order
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.run import BadInput, Progress, Row, Run
@@ -39,7 +40,7 @@ SAFE = 1.25
 """The factor by which the scan of random weights may take longer than that of the model did."""
 
 Unit = Callable[[str, Any, Callable[[], Any]], Any]
-"""`Run.unit` for one source: (stage, type, function) -> what the function returned, now or before."""
+"""`Run.unit` for one source: (stage, type, function) -> the function's result, new or stored."""
 
 
 def examine(
@@ -89,7 +90,7 @@ def examine_states(
 
 @dataclass(frozen=True)
 class Control:
-    """What was measured of the random-weight control; empty where there was no time for it."""
+    """The measurements of the random-weight control; empty where there was no time for it."""
 
     scanned: ScanResult | None = None
     flow: float | None = None
@@ -136,7 +137,7 @@ def examine_model(
     removed = measurements.removed() if scanned.tables["loss"] else []
     read, bits = measurements.leak()
     flow = measurements.flow()
-    cure = measurements.cure()
+    remedies = measurements.remedies()
 
     make_control = lens.twin(inputs.seed)
     # The weights are given back, whose modules point to one another.
@@ -176,7 +177,7 @@ def examine_model(
         read=read,
         bits=bits,
         flow=flow,
-        cure=cure,
+        cure=remedies,
         removed=removed,
         order=order,
         norms=norms,

@@ -58,7 +58,7 @@ def title(result: CheckupResult) -> str:
 
 
 def _title_of_one(result: CheckupResult) -> str:
-    from headscan.diagnosis.result import beyond_limit
+    from headscan.diagnosis.summary import beyond_limit
 
     examined = result.examinations[0]
     alarm_count = len(_alarms_by_model(result).get(examined.model, []))
@@ -152,7 +152,7 @@ def _shortage(result: CheckupResult, examined: Examination) -> str:
 def _what_was_read(result: CheckupResult) -> str:
     """Return the text and its tokens, and the number of reference models."""
     # This import brings all verbs with it, for which no other page shall wait.
-    from headscan.diagnosis.result import population
+    from headscan.diagnosis.population import population
 
     healthy_count = sum(reference.kind == "healthy" for reference in population())
     beside = f"beside {healthy_count} healthy reference models"

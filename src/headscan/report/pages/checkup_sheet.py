@@ -155,7 +155,7 @@ def rows_of(result: CheckupResult) -> list[SheetRow]:
 
 
 def _row(result: CheckupResult, code: str) -> SheetRow:
-    from headscan.diagnosis.result import population
+    from headscan.diagnosis.population import population
 
     passed = {finding.model: finding.passed for finding in result.findings if finding.code == code}
     observations = []

@@ -1,0 +1,338 @@
+"""The conditions that cause bad predictions (HS2..): head, tokenizer, weights, blocks and text."""
+
+import math
+
+from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.registry import Seen, condition
+from headscan.scanner.findings import UNREAD
+
+WRONG = 1.1
+"""Permuted tables of four trained models had 1.4 to 3 times the loss of guessing among all tokens;
+untrained ones have 1.
+"""
+LIKE_NORMAL = 2.5
+"""Norms of the rows of six trained tables spread 4 to 20 times as far as those of normal rows,
+after 20 steps of training 1.3.
+"""
+
+
+@condition(
+    "HS201",
+    "cause",
+    "Predictions no better than counting",
+    threshold=1.0,
+    brings=("HS202",),
+    source="definition",
+    unit="loss over that of counting",
+    lacks=("no loss",),
+    sentence="Loss at the best scale of the logits, over that of a counter of pairs of tokens "
+    "which learns from this text alone.",
+    meaning="The predictions know no more than counting the same text tells: the head was not "
+    "trained, or head, tokenizer, weights and text do not belong together.",
+    todo="See that the tokenizer is the model's own and that the checkpoint has the head's "
+    "weights (a warning of missing keys on loading). A body that was trained without a head "
+    "gets one from headscan recover.",
+    limits="On a foreign text a healthy model may come near, or beyond (docs/checkup.md: "
+    "gpt-headless on wikitext-2). The longer the text the better the counter. It does not "
+    "say whether head, body or tokenizer is at fault.",
+)
+def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Return the loss over that of counting, of a model that predicts the next token."""
+    row = evidence.loss
+    ratio = evidence.best_over_counting
+    if row is None or ratio is None:
+        return None
+    loss = row.number("loss") or 0.0
+    best_loss = row.number("best_loss") or 0.0
+    counting_loss = row.number("counting_loss") or 0.0
+
+    # The interval of the loss is moved to the loss at the best scale.
+    ends = row.interval("loss")
+    interval_of_ratio = None
+    if ends is not None:
+        low = max(0.0, ends[0] - loss + best_loss)
+        high = ends[1] - loss + best_loss
+        interval_of_ratio = (low / counting_loss, high / counting_loss)
+    null = evidence.loss_of_null
+    null_loss = None if null is None else null.number("best_loss")
+
+    scaled = ""
+    if loss - best_loss >= 0.01:
+        scaled = f" ({best_loss:.2f} at the best scale of its logits)"
+    comparison = "worse" if ratio >= 1 else "better"
+    return Seen(
+        value=ratio,
+        site="output head",
+        null=None if null_loss is None else null_loss / counting_loss,
+        interval=interval_of_ratio,
+        sentence=f"The loss is {loss:.2f} nats a token{scaled}, {comparison} than the "
+        f"{counting_loss:.2f} of counting pairs of tokens.",
+    )
+
+
+@condition(
+    "HS202",
+    "cause",
+    "Logits of the wrong scale",
+    threshold=2.0,
+    unit="factor to the best scale of the logits",
+    lacks=("no loss",),
+    silent="no factor from a 16th to 16 suits its logits",
+    sentence="How many times too sure, or too unsure, the model is.",
+    meaning="All logits times one factor would predict better: a scale was lost or added between "
+    "states and head.",
+    source="Guo et al. 2017, arXiv:1706.04599 (temperature)",
+    todo="Compare the configuration with training's: tied or untied weights, a scale of the "
+    "embedding or of the logits, the final norm. Where only the temperature is off, divide "
+    "the logits by it.",
+    limits="A factor below 2 is common: a model is a little too sure on a foreign text, and a "
+    "small one may be far too sure. It is measured on the first 1,024 tokens.",
+)
+def logit_scale(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Return the best factor of the logits or its reciprocal, whichever is above 1."""
+    row = evidence.loss
+    scale = None if row is None else row.number("best_scale")
+    if row is None or scale is None:
+        return None
+    ends = row.interval("best_scale")
+    includes_one = ends is not None and ends[0] <= 1 <= ends[1]
+    interval_of_factor = None
+    if ends is not None and min(ends) > 0:
+        low, high = sorted(_factor(end) for end in ends)
+        interval_of_factor = (1.0 if includes_one else low, high)
+    null = evidence.loss_of_null
+    null_scale = None if null is None else null.number("best_scale")
+
+    if includes_one:
+        confidence = "about as sure as it should be"
+    elif scale > 1:
+        confidence = "less sure than it should be"
+    else:
+        confidence = "more sure than it should be"
+    return Seen(
+        value=_factor(scale),
+        site="output head",
+        interval=interval_of_factor,
+        null=_factor(null_scale) if null_scale else None,
+        sentence=f"The model is {confidence}: its loss is least with all logits multiplied by "
+        f"{scale:.2f}.",
+    )
+
+
+def _factor(scale: float) -> float:
+    """Return a scale or its reciprocal, whichever is above 1."""
+    return math.exp(abs(math.log(scale)))
+
+
+@condition(
+    "HS203",
+    "cause",
+    "Weights on a coarse grid",
+    threshold=16.0,
+    least=False,
+    unit="different values in 64 weights",
+    of_text=False,
+    heading="Weights",
+    sentence="Different values among 64 neighbouring weights, in the coarsest matrix.",
+    meaning="The weights were rounded to at most 16 values a group: what these numbers show is "
+    "the rounded model's.",
+    source="definition; groups of 64 and 128: Dettmers and Zettlemoyer 2022, arXiv:2212.09720",
+    todo="Say with every number that it is of the rounded model. headscan compare ORIGINAL MODEL "
+    "--damage tells block by block what rounding costs.",
+    limits="It sees rounding with one scale for 32 neighbours or more. Finer groups, or codebooks "
+    "of vectors, pass unseen; what rounding costs it does not say. Weights of equal values "
+    "were never rounded and are passed over.",
+)
+def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Return the number of different values in the coarsest matrix, of a model with weights."""
+    grid = evidence.grid
+    if grid is None:
+        return None
+    return Seen(
+        value=grid.coarsest_levels,
+        site=grid.coarsest,
+        null=64.0,
+        null_of="weights never rounded",
+        sentence=f"64 neighbouring weights of {grid.coarsest} hold {grid.coarsest_levels:.0f} "
+        f"different values in the median, those of all matrices {grid.levels:.0f}.",
+    )
+
+
+@condition(
+    "HS204",
+    "cause",
+    "Checkpoints out of order",
+    threshold=0.1,
+    unit="nats a token above the best checkpoint before",
+    brings=("HS101", "HS102", "HS201", "HS202", "HS207"),
+    source="definition",
+    sentence="Loss minus the least loss of the checkpoints before.",
+    meaning="A later checkpoint predicts worse than an earlier one: they are not in order, or "
+    "training went wrong there.",
+    todo="Sort checkpoints by their step. Where they are in order, look at the run between these "
+    "two: learning rate, data, a restart without the optimiser's state.",
+    limits="Losses are of one text: a run may get worse on it and better on others. Neighbours "
+    "that differ by less than 0.1 nat are not told apart, and it has no interval.",
+)
+def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Return how far the loss is above the least loss of the checkpoints before this one."""
+    loss = None if evidence.loss is None else evidence.loss.number("loss")
+    earlier_losses = []
+    for checkpoint in earlier:
+        earlier_loss = None if checkpoint.loss is None else checkpoint.loss.number("loss")
+        if earlier_loss:
+            earlier_losses.append((earlier_loss, checkpoint.model))
+    if loss is None or not earlier_losses:
+        return None
+    least_loss, name = min(earlier_losses)
+    return Seen(
+        value=loss - least_loss,
+        site="output head",
+        sentence=f"The loss of {evidence.model} is {loss:.2f} nats a token, that of {name} before "
+        f"it {least_loss:.2f}.",
+    )
+
+
+@condition(
+    "HS205",
+    "cause",
+    "Text of unknown tokens",
+    threshold=UNREAD,
+    unit="share of the text's tokens",
+    alone=True,
+    of_text=False,
+    source="definition",
+    sentence="Share of the text's tokens that are the tokenizer's unknown token.",
+    meaning="The model did not read this text: its states are of a placeholder, and no other "
+    "condition is looked for.",
+    todo="Give a text in a script and a language that the model's tokenizer has.",
+    limits="Tokenizers of bytes know every text: of one that the model was not trained on, HS201 "
+    "tells.",
+)
+def unknown_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Return the share of unknown tokens among those that were scanned."""
+    text = evidence.text
+    if text is None or text.unknown is None:
+        return None
+    return Seen(
+        value=text.unknown_share,
+        sentence=f"{text.unknown_share:.0%} of {text.tokens or 0:,} tokens are unknown.",
+    )
+
+
+@condition(
+    "HS206",
+    "cause",
+    "Vocabulary out of order",
+    threshold=4.0,
+    least=False,
+    unit="standard errors above chance",
+    of_text=False,
+    brings=("HS101", "HS102", "HS103", "HS201", "HS202", "HS207"),
+    unless="HS201",
+    source="definition",
+    sentence="How much more alike tokens of neighbouring ids are than others, in the table that "
+    "the model reads them from.",
+    meaning="Tokenizers number tokens by frequency or by alphabet, so that trained neighbours are "
+    "alike: here they are not. The rows were permuted, or never trained.",
+    todo="Compare the tokenizer's vocabulary, id by id, with the one that the model was trained "
+    "with.",
+    limits="Of the table alone; a vocabulary that was numbered at random has it, too. It is a "
+    "notice where the model predicts well, and where its loss is below 1.1 times that of "
+    "guessing among all tokens, or without a loss the norms of the rows are about equal, "
+    "as those of a table hardly trained are. A tokenizer that was permuted beside an "
+    "intact table is not seen here (HS201 tells).",
+)
+def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Return how much more alike neighbouring rows of the table of tokens are than others."""
+    order = evidence.order
+    if order is None:
+        return None
+    untrained = _sign_of_no_training(evidence)
+    if order <= 4:
+        comparison = "no more alike"
+        addition = untrained
+    else:
+        comparison = "more alike"
+        addition = ""
+    return Seen(
+        value=order,
+        site="input embeddings",
+        null=0.0,
+        null_of="permuted rows",
+        notice=bool(untrained),
+        sentence=f"Tokens of neighbouring ids are {comparison} than others, by {order:.1f} "
+        f"standard errors.{addition}",
+    )
+
+
+def _sign_of_no_training(evidence: ModelEvidence) -> str:
+    """Return a sentence that says why the table was hardly trained; empty where nothing says so.
+
+    Rows of another vocabulary make a trained model sure of wrong tokens: its loss is far above
+    that of guessing. Without a loss, the norms of the rows tell the two apart.
+    """
+    loss = None if evidence.loss is None else evidence.loss.number("loss")
+    if loss is not None:
+        vocabulary = 1 if evidence.record is None else evidence.record.vocabulary or 1
+        if loss < WRONG * math.log(vocabulary):
+            return (
+                f" A loss of {loss:.2f} nats is not that of permuted rows: they have hardly been "
+                "trained."
+            )
+    elif evidence.norms is not None and evidence.norms < LIKE_NORMAL:
+        return (
+            f" Its rows' norms spread {evidence.norms:.1f} times as far as those of normal rows: "
+            "they have hardly been trained."
+        )
+    return ""
+
+
+@condition(
+    "HS207",
+    "cause",
+    "A block that does not help",
+    threshold=0.1,
+    least=False,
+    unit="nats a token lost without the block, times the number of blocks",
+    lacks=("No block", "no loss"),
+    silent="it predicts no better than counting, with or without any block",
+    brings=("HS201", "HS202"),
+    source="definition; layers that can go: Men et al. 2024, arXiv:2403.03853",
+    sentence="Rise of the loss where a block's input stands in for its output, of the block where "
+    "it is least, times the number of blocks: the more there are, the less each does.",
+    meaning="The model predicts no worse without this block: its weights are not those that "
+    "training left there, or it was put in the wrong place.",
+    todo="Compare the block's weights with the checkpoint's: was it loaded, in its place, and "
+    "with its own norm? Leave it out only where the loss on your own texts says so, too.",
+    limits="Of one text's beginning, a block at a time. A very deep model may have a block that "
+    "it can do without. Where a model predicts no better than counting, and no better "
+    "without the block, nothing is said of it unless it changes nothing at all.",
+)
+def unhelpful_block(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Return the rise of the loss without the block whose removal costs least, times the number of
+    blocks.
+    """
+    counting_loss = None if evidence.loss is None else evidence.loss.number("counting_loss")
+    ratio = evidence.best_over_counting
+    if not evidence.removed or counting_loss is None or ratio is None:
+        return None
+    block = min(evidence.removed, key=lambda removal: removal.change)
+    blocks = len(evidence.removed)
+    useless_without = block.loss + block.change >= counting_loss
+    changes_nothing = block.interval == (0.0, 0.0)
+    if ratio >= 1 and useless_without and not changes_nothing:
+        return None
+
+    if block.change > 0:
+        effect = f"rises by {block.change:.2g} nats a token"
+    elif block.change:
+        effect = f"falls by {-block.change:.2g} nats a token"
+    else:
+        effect = "stays the same"
+    return Seen(
+        value=block.change * blocks,
+        site=block.site,
+        interval=(block.interval[0] * blocks, block.interval[1] * blocks),
+        sentence=f"Without {block.site} the loss {effect}, on {block.tokens:,} tokens.",
+    )

@@ -1,0 +1,108 @@
+"""What the weights of a model show without a text: the grid of all matrices, and the order of the
+token table.
+"""
+
+import torch
+from torch import nn
+
+from headscan.diagnosis.evidence import Grid
+from headscan.model import Lens
+
+GROUP = 64
+"""Neighbouring weights of a row whose different values are counted."""
+ROWS = 64
+"""Rows of a matrix that are counted."""
+NEIGHBOURS = 8192
+"""Pairs of neighbouring rows of the token table that are compared."""
+
+
+def levels(weight: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of different values in groups of 64 neighbouring weights, in some 64 rows
+    of a matrix [n, d]; empty for d < 64.
+
+    A format of b bits with one scale for 32 weights or more leaves at most 2^b; float32 and
+    bfloat16 leave about 64 and 40. Where the halves of a group hold at most 16 values and the group
+    holds more, the mean of the halves is returned: the format has blocks of 32, with or without an
+    offset.
+
+    >>> levels(torch.randn(8, 64).mul(4).round().clamp(-7, 8)).max().item() <= 16
+    True
+    """
+    groups_in_row = weight.shape[1] // GROUP
+    if groups_in_row == 0 or len(weight) == 0:
+        return torch.zeros(0)
+    step = max(1, len(weight) // ROWS)
+    rows = weight.detach()[::step][:ROWS, : groups_in_row * GROUP]
+    groups = rows.float().reshape(-1, GROUP)
+    halves = groups.reshape(-1, GROUP // 2)
+
+    values_of_groups = _distinct_values(groups)
+    values_of_halves = _distinct_values(halves).reshape(-1, 2).mean(1)
+    blocks_of_32 = (values_of_halves <= 16) & (values_of_groups > 16)
+    return torch.where(blocks_of_32, values_of_halves, values_of_groups)
+
+
+def _distinct_values(groups: torch.Tensor) -> torch.Tensor:
+    """Return how many different values each row has."""
+    changes = groups.sort(1).values.diff(dim=1).ne(0)
+    return 1.0 + changes.sum(1)
+
+
+def grid_of(model: nn.Module) -> Grid | None:
+    """Return the grid of all matrices of at least 64 columns; None where there is none in floating
+    point.
+    """
+    levels_by_name = {}
+    medians = {}
+    for name, weight in model.named_parameters():
+        if not weight.is_floating_point() or weight.ndim != 2:
+            continue
+        levels_of_matrix = levels(weight).float()
+        if len(levels_of_matrix) == 0:
+            continue
+        median = float(levels_of_matrix.median())
+        # A matrix of equal values, such as one that was never trained, was not rounded.
+        if median > 1:
+            levels_by_name[name] = levels_of_matrix
+            medians[name] = median
+    if not medians:
+        return None
+    coarsest = min(medians, key=medians.__getitem__)
+    all_levels = torch.cat(list(levels_by_name.values()))
+    return Grid(
+        levels=float(all_levels.median()),
+        groups=len(all_levels),
+        coarsest=coarsest,
+        coarsest_levels=medians[coarsest],
+    )
+
+
+def vocabulary_order(lens: Lens) -> tuple[float | None, float | None]:
+    """Return how much more alike neighbouring rows of the token table are than rows far apart, and
+    the spread of the rows' norms.
+
+    The first, of cosines, is in standard errors: about 0 for permuted or untrained rows; at most
+    8,192 evenly spaced pairs of neighbours are compared. The second is of the same rows about their
+    mean, over that of normal rows: 1 where they were never trained. Both are None for a model
+    without a table of at least 64 rows.
+    """
+    table = getattr(lens.model.get_input_embeddings(), "weight", None)
+    if table is None or table.ndim != 2 or len(table) < GROUP:
+        return None, None
+    table = table.detach()
+    pairs = min(NEIGHBOURS, len(table) - 1)
+    first = torch.linspace(0, len(table) - 2, pairs).long()
+    rows = table[first].float()
+    next_rows = table[first + 1].float()
+    mean = rows.mean(0)
+
+    # The norms of normal rows of dimension d spread by 1 / sqrt(2 d) of their mean.
+    norms = (rows - mean).norm(dim=1)
+    spread = norms.std() / norms.mean().clamp_min(1e-12) * (2 * table.shape[1]) ** 0.5
+
+    rows = torch.nn.functional.normalize(rows - mean)
+    next_rows = torch.nn.functional.normalize(next_rows - mean)
+    distant_rows = next_rows.roll(pairs // 2, 0)
+    gain = (rows * next_rows).sum(1) - (rows * distant_rows).sum(1)
+    standard_errors = gain.mean() / gain.std().clamp_min(1e-12) * len(gain) ** 0.5
+    return float(standard_errors), float(spread)
