@@ -52,13 +52,17 @@ def position_bands(positions: int, skip_first: int = 0) -> tuple[npt.NDArray[np.
     >>> position_bands(6)[0].tolist(), position_bands(6)[1]
     ([0, 1, 2, 2, 3, 3], ['position 0', 'position 1', 'position 2-3', 'position 4-5'])
     """
-    places = np.arange(skip_first, positions)
-    bands = np.array([int(place).bit_length() for place in places], dtype=np.int64)
+    positions_read = np.arange(skip_first, positions)
+    bands = np.array([int(position).bit_length() for position in positions_read], dtype=np.int64)
     bands = bands - bands[0]
     names = []
     for band in range(bands[-1] + 1):
-        own = places[bands == band]
-        names.append(f"position {own[0]}" if len(own) == 1 else f"position {own[0]}-{own[-1]}")
+        members = positions_read[bands == band]
+        names.append(
+            f"position {members[0]}"
+            if len(members) == 1
+            else f"position {members[0]}-{members[-1]}"
+        )
     return bands, names
 
 
@@ -89,28 +93,33 @@ class Shares:
         """The rows of parts whose sums by blocks are [C, K, d]; `tokens` [K] are the parts' own,
         where they are of tokens.
         """
-        each = sums @ self.total
-        whole = sums.sum(0)
-        yield from self._rows(kind, names, each, self.units @ whole.T, tokens)
+        along_mean = sums @ self.total
+        part_sums = sums.sum(0)
+        yield from self._rows(kind, names, along_mean, self.units @ part_sums.T, tokens)
 
-    def of_coordinates(self, chosen: Sequence[int]) -> Iterator[Cells]:
+    def of_coordinates(self, coordinates: Sequence[int]) -> Iterator[Cells]:
         """The rows of the coordinates `chosen`, and of all others together."""
         total = self.total
-        own = self.units[:, chosen] * total[chosen]
-        each = np.column_stack([own, self.units @ total - own.sum(1)])
-        names = [*(f"coordinate {k}" for k in chosen), "other coordinates"]
-        yield from self._rows("coordinate", names, each, each, None)
+        products = self.units[:, coordinates] * total[coordinates]
+        along_mean = np.column_stack([products, self.units @ total - products.sum(1)])
+        names = [*(f"coordinate {k}" for k in coordinates), "other coordinates"]
+        yield from self._rows("coordinate", names, along_mean, along_mean, None)
 
     def _rows(
-        self, kind: str, names: Sequence[str], each: Floats, beside: Floats, tokens: Floats | None
+        self,
+        kind: str,
+        names: Sequence[str],
+        along_mean: Floats,
+        along_part: Floats,
+        tokens: Floats | None,
     ) -> Iterator[Cells]:
         """From Σ_c a·m and Σ u·a of each block [C, K]: the share, and by its derivative what each
         block adds to its error.
         """
         square = self.square
         n = float(self.tokens.sum())
-        shares = each.sum(0) / square
-        slope = (each + beside - 2 * shares * (self.units @ self.total)[:, None]) / square
+        shares = along_mean.sum(0) / square
+        slope = (along_mean + along_part - 2 * shares * (self.units @ self.total)[:, None]) / square
         error = StandardError.of_documents if self.drawn else StandardError.of_text
         for k, name in enumerate(names):
             deviation = error(n * slope[:, k], self.tokens)
@@ -137,8 +146,8 @@ class Shares:
         for g, name in enumerate(names):
             share = float(units[g] @ total) / square
             slope = (units @ units[g] - 2 * share * (units @ total)) / square
-            others = np.arange(len(units)) != g
-            deviation = StandardError.of_documents(n * slope[others], tokens[others])
+            is_other = np.arange(len(units)) != g
+            deviation = StandardError.of_documents(n * slope[is_other], tokens[is_other])
             interval = (
                 None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
             )
@@ -175,18 +184,20 @@ class SiteParts:
         grid = (blocks, len(self.bands), len(self.positions))
         cells = self.cells.reshape(*grid, width)
         tokens = self.tokens.sum(0).reshape(grid[1:])
-        chosen = np.argsort(-(shares.total**2), kind="stable")[: min(COORDINATES, width)].tolist()
+        coordinates = np.argsort(-(shares.total**2), kind="stable")[
+            : min(COORDINATES, width)
+        ].tolist()
         if self.names:
-            rest = shares.units - self.branches.sum(1)
+            rounding = shares.units - self.branches.sum(1)
             yield from shares.of(
                 "branch",
                 [*self.names, "rounding"],
-                np.concatenate([self.branches, rest[:, None]], 1),
+                np.concatenate([self.branches, rounding[:, None]], 1),
             )
         if len(self.bands) > 1:
             yield from shares.of("band", self.bands, cells.sum(2), tokens.sum(1))
         yield from shares.of("position", self.positions, cells.sum(1), tokens.sum(0))
-        yield from shares.of_coordinates(chosen)
+        yield from shares.of_coordinates(coordinates)
 
 
 class AnatomyProbe(Probe):
@@ -235,11 +246,13 @@ class AnatomyProbe(Probe):
         self.position_names = [""]
 
     def cost(self, setup: ProbeSetup) -> Cost:
-        places = {site: place for plan in self.plans for site, place in plan.places.items()}
-        sites = [(setup.width(site), places[site]) for site in setup.sites if site in places]
-        products = sum(width * place.sources for width, place in sites)
-        held = sum(setup.width(source) for plan in self.plans for source in plan.sources)
-        return Cost(2.0 * products * (setup.tokens or 0), 4.0 * 2048 * held + 8.0 * 16 * products)
+        points = {site: point for plan in self.plans for site, point in plan.places.items()}
+        sites = [(setup.width(site), points[site]) for site in setup.sites if site in points]
+        products = sum(width * point.sources for width, point in sites)
+        source_width = sum(setup.width(source) for plan in self.plans for source in plan.sources)
+        return Cost(
+            2.0 * products * (setup.tokens or 0), 4.0 * 2048 * source_width + 8.0 * 16 * products
+        )
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
         stacks = () if setup.source.lens is None else setup.source.lens.stacks
@@ -259,8 +272,8 @@ class AnatomyProbe(Probe):
         cells = len(self.band_names) * len(self.position_names)
         accumulators: dict[str, Accumulator] = {}
         for site in setup.sites:
-            place = next((plan.places[site] for plan in self.plans if site in plan.places), None)
-            sources, constants = (0, 0) if place is None else (place.sources, place.factors)
+            point = next((plan.places[site] for plan in self.plans if site in plan.places), None)
+            sources, constants = (0, 0) if point is None else (point.sources, point.factors)
             sizes = {"cells": cells, "sources": sources, "constants": constants}
             accumulators[site] = PartSums(setup.width(site), **sizes, device=setup.device)
         return accumulators
@@ -314,11 +327,11 @@ class AnatomyProbe(Probe):
         names = list[str]()
         for plan in self.plans:
             if site in plan.places:
-                held = [
+                stacked = [
                     torch.stack([block[name].cpu() for block in blocks])
                     for name in ("sources", "constants")
                 ]
-                terms, biases = plan.carried(site, *held)
+                terms, biases = plan.carried(site, *stacked)
                 names = list(plan.sources[: terms.shape[-2]])
                 branches = terms.numpy()
                 if biases.shape[-2]:
@@ -328,7 +341,7 @@ class AnatomyProbe(Probe):
                     )
         kind = site.rsplit(".", 1)[-1].split("_")[0]
         if kind in ("attention", "cross", "mlp", "mixer") and site not in {
-            place for plan in self.plans for place in plan.places
+            stream_site for plan in self.plans for stream_site in plan.places
         }:
             names = [site]
             branches = cells.sum(1)[:, None].cpu().numpy()

@@ -74,14 +74,14 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, eager_mask)
-    before = lens.model.config._attn_implementation
+    previous_implementation = lens.model.config._attn_implementation
     try:
         lens.model.set_attn_implementation(NAME)
         yield tallies
     except ValueError as error:
         raise BadInput(f"The attention of {lens.name} cannot be watched: {error}") from None
     finally:
-        lens.model.set_attn_implementation(before)
+        lens.model.set_attn_implementation(previous_implementation)
 
 
 def _add(
@@ -151,11 +151,11 @@ def watched(
         parts.append(tallies)
     if not any(parts):
         raise BadInput(f"{lens.name} has no attention that transformers' attention interface runs.")
-    whole = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
+    total = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
     for part in parts[1:]:
         for layer, tally in part.items():
-            whole[layer].merge(tally)
-    return whole, parts
+            total[layer].merge(tally)
+    return total, parts
 
 
 def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
@@ -218,10 +218,10 @@ def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
     >>> len(rows), rows[3]["site"], rows[3]["head"]
     (4, 'block.1.attention', 1)
     """
-    whole, parts = watched(lens, batches)
-    rows = head_rows(whole)
-    others = (
-        [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts]
+    total, parts = watched(lens, batches)
+    rows = head_rows(total)
+    left_out = (
+        [head_rows({k: total[k].without(part[k]) for k in part}) for part in parts]
         if len(parts) > 2
         else []
     )
@@ -232,7 +232,7 @@ def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
         for name in HEADS
     }
     return [
-        row | with_intervals(row, [other[k] for other in others], sizes, bounds)
+        row | with_intervals(row, [rows_without[k] for rows_without in left_out], sizes, bounds)
         for k, row in enumerate(rows)
     ]
 

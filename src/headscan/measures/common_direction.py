@@ -178,24 +178,26 @@ class CommonDirectionProbe(Probe):
         tally = data.own[setup.last]
         head = setup.head
         assert isinstance(tally, StateTally)
-        whole = tally.total()
+        total = tally.total()
         parts = tally.parts()
-        mean = whole["total"].cpu() / whole["tokens"].cpu()
+        mean = total["total"].cpu() / total["tokens"].cpu()
         row: Cells = {"site": setup.last} | dict.fromkeys(self.fields)
         counts = np.asarray(data.counts, dtype=np.int64)
-        seen = np.flatnonzero(counts)
-        if len(seen) > 1:
-            chosen = torch.from_numpy(seen).to(head.weight.device)
-            weight = head.weight[chosen].double().cpu().numpy()
-            bias = 0.0 if head.bias is None else head.bias[chosen].double().cpu().numpy()
-            row |= _said(weight, bias, mean.numpy(), counts[seen], setup.seed)
-            others = [
-                (whole["total"] - part["total"]) / (whole["tokens"] - part["tokens"])
+        token_ids = np.flatnonzero(counts)
+        if len(token_ids) > 1:
+            indices = torch.from_numpy(token_ids).to(head.weight.device)
+            weight = head.weight[indices].double().cpu().numpy()
+            bias = 0.0 if head.bias is None else head.bias[indices].double().cpu().numpy()
+            row |= _said(weight, bias, mean.numpy(), counts[token_ids], setup.seed)
+            means_without = [
+                (total["total"] - part["total"]) / (total["tokens"] - part["tokens"])
                 for part in parts
             ]
             if len(parts) > 2 and len(data.count_parts) == len(parts):
-                left = np.stack([(counts - part)[seen] for part in data.count_parts])
-                values = correlations(torch.stack(others).cpu().numpy() @ weight.T + bias, left)
+                left = np.stack([(counts - part)[token_ids] for part in data.count_parts])
+                values = correlations(
+                    torch.stack(means_without).cpu().numpy() @ weight.T + bias, left
+                )
                 clean = [float(value) if np.isfinite(value) else None for value in values]
                 sizes = [float(part["tokens"]) for part in parts]
                 row["correlation_interval"] = jackknife(
@@ -207,7 +209,7 @@ class CommonDirectionProbe(Probe):
             .topk(min(SPOKEN, len(head.weight)))
             .indices.tolist()
         )
-        row["says"] = " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
+        row["says"] = " ".join(repr(token) for token in display(setup.lens.tokenizer, ids))
         row["stream_gauge"] = _along_ones(setup, data)
         if setup.last in data.sample:
             row |= _gauge(data.sample[setup.last].double().numpy(), mean.numpy(), data.blocks)
@@ -242,19 +244,19 @@ def _gauge(states: Floats, mean: Floats, blocks: npt.NDArray[np.int64]) -> Cells
     numbers = np.unique(blocks)
     for name, rows in (("cosine", states), ("cosine_after", states - mean)):
         cells[name] = value = average_cosine(Cloud.of_rows(rows))
-        others = (
-            [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers]
+        left_out = (
+            [average_cosine(Cloud.of_rows(rows[blocks != block])) for block in numbers]
             if len(numbers) > 2
             else []
         )
-        sizes = [float((blocks == one).sum()) for one in numbers]
+        sizes = [float((blocks == block).sum()) for block in numbers]
         cells[f"{name}_interval"] = (
-            jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
+            jackknife(value, left_out, sizes, bounds=(-1.0, 1.0)) if left_out else None
         )
-    before = cells["cosine"]
-    after = cells["cosine_after"]
-    if isinstance(before, float) and isinstance(after, float) and before >= 0.01:
-        cells["gauge"] = 1 - after / before
+    cosine = cells["cosine"]
+    cosine_after = cells["cosine_after"]
+    if isinstance(cosine, float) and isinstance(cosine_after, float) and cosine >= 0.01:
+        cells["gauge"] = 1 - cosine_after / cosine
     return cells
 
 
@@ -263,7 +265,9 @@ def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
     square = 0.0 if cloud is None else float(cloud.unit_sum @ cloud.unit_sum)
     if cloud is None or not square > 0:
         return None
-    stack = next((one for one in setup.lens.stacks if setup.deepest in one.taps), None)
+    stack = next(
+        (candidate for candidate in setup.lens.stacks if setup.deepest in candidate.taps), None
+    )
     tap = None if stack is None else stack.taps.get(f"{stack.prefix}final_norm")
     norm = (
         None

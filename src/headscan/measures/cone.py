@@ -18,10 +18,12 @@ NO_AXIS = "another width, or directions that cancel out"
 
 def _average_cosine_gradient(at: Moments) -> Gradient | None:
     """2m/(1 − z)², z the share of vectors without a direction."""
-    rest = 1 - at.zeros
-    if rest <= 0:
+    directed = 1 - at.zeros
+    if directed <= 0:
         return None
-    return Gradient(unit=2 * at.unit / rest**2, zeros=2 * float(at.unit @ at.unit) / rest**3)
+    return Gradient(
+        unit=2 * at.unit / directed**2, zeros=2 * float(at.unit @ at.unit) / directed**3
+    )
 
 
 @measure(
@@ -129,40 +131,44 @@ def top_direction_share(cloud: Cloud) -> float | None:
     return None if shares is None else float(shares[0])
 
 
-def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[Cells]:
+def axis_course(sites: Sequence[SiteStatistics], *, without_first: bool = False) -> list[Cells]:
     """Each site's axis against the one before, the first and the last: `to_previous`, `to_first`,
     `to_last`.
 
-    Each with its 95 % interval over the sites' fine blocks of text; `rest`: without position 0 of
+    Each with its 95 % interval over the sites' fine blocks of text; `without_first`: without position 0 of
     each window. A site has an axis, Σû/‖Σû‖, where ‖Σû‖ is at least 1e-12·n. Cost
     O(sites·blocks·d).
     """
     sums = []
     counts = []
     for statistics in sites:
-        others, first = statistics.fine.table.cpu().numpy()
-        every = others + first
+        later, first = statistics.fine.table.cpu().numpy()
+        all_positions = later + first
         width = statistics.width
-        parts = (others if rest else every)[every[:, -4] > 0]
+        parts = (later if without_first else all_positions)[all_positions[:, -4] > 0]
         units = parts[:, :width]
         sizes = parts[:, -4] - parts[:, -3]
         # all, then without each block
-        whole = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])
-        lengths = np.linalg.norm(whole, axis=1)
+        unit_sums = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])
+        lengths = np.linalg.norm(unit_sums, axis=1)
         least = 1e-12 * np.concatenate([[sizes.sum()], sizes.sum() - sizes])
         sums.append(
             np.where(
-                (lengths > least)[:, None], whole / np.maximum(lengths, 1e-300)[:, None], np.nan
+                (lengths > least)[:, None], unit_sums / np.maximum(lengths, 1e-300)[:, None], np.nan
             )
         )
         counts.append(sizes)
     rows = []
     for k, mine in enumerate(sums):
         row: Cells = {}
-        for name, other in (("to_previous", k - 1), ("to_first", 0), ("to_last", len(sums) - 1)):
-            known = other >= 0 and sums[other].shape == mine.shape
+        for name, reference in (
+            ("to_previous", k - 1),
+            ("to_first", 0),
+            ("to_last", len(sums) - 1),
+        ):
+            known = reference >= 0 and sums[reference].shape == mine.shape
             cosines = (
-                np.clip((mine * sums[other]).sum(1), -1.0, 1.0)
+                np.clip((mine * sums[reference]).sum(1), -1.0, 1.0)
                 if known
                 else np.full(len(mine), np.nan)
             )
@@ -222,5 +228,10 @@ class AxisProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         sites = [data.statistics[site] for site in data.clouds]
-        both = zip(data.clouds, axis_course(sites), axis_course(sites, rest=True), strict=True)
-        return [{"site": site, **row} | suffixed(rest) for site, row, rest in both]
+        both = zip(
+            data.clouds, axis_course(sites), axis_course(sites, without_first=True), strict=True
+        )
+        return [
+            {"site": site, **row} | suffixed(row_without_first)
+            for site, row, row_without_first in both
+        ]

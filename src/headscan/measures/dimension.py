@@ -79,16 +79,16 @@ def find_neighbours(
         part = x[start : start + block]
         distances = torch.addmm(squares[None, :], part, x.T, alpha=-2)
         distances[torch.arange(len(part)), start + torch.arange(len(part))] = torch.inf
-        values, near = distances.topk(candidates, largest=False)
-        own = squares[start : start + block, None]
-        values = (values + own).clamp(min=0).sqrt()
-        close = values[:, 0].square() < 0.01 * (own[:, 0] + squares[near].amax(1))
+        values, neighbours = distances.topk(candidates, largest=False)
+        row_squares = squares[start : start + block, None]
+        values = (values + row_squares).clamp(min=0).sqrt()
+        close = values[:, 0].square() < 0.01 * (row_squares[:, 0] + squares[neighbours].amax(1))
         if bool(close.any()):
-            exact = torch.linalg.vector_norm(x[near[close]] - part[close, None], dim=-1)
+            exact = torch.linalg.vector_norm(x[neighbours[close]] - part[close, None], dim=-1)
             values[close], order = exact.sort(dim=1)
-            near[close] = near[close].gather(1, order)
+            neighbours[close] = neighbours[close].gather(1, order)
         nearest[start : start + block] = values[:, :k]
-        indices[start : start + block] = near[:, :k]
+        indices[start : start + block] = neighbours[:, :k]
     return nearest, indices
 
 
@@ -109,8 +109,8 @@ def twonn(distances: Tensor, *, discard: float = 0.1) -> float | None:
     >>> 1.8 < twonn(neighbour_distances(rows, 2)) < 2.2
     True
     """
-    kept = distances[:, 0] > 0
-    logs = (distances[kept, 1] / distances[kept, 0]).log().sort().values.numpy()
+    is_apart = distances[:, 0] > 0
+    logs = (distances[is_apart, 1] / distances[is_apart, 0]).log().sort().values.numpy()
     n = len(logs)
     if n < FEWEST:
         return None
@@ -159,27 +159,27 @@ def intrinsic_dimension(
     {'twonn': None, 'mle_dimension': None, 'distinct_points': 1}
     """
     matrix = np.asarray(rows, dtype=np.float64)
-    at, which = distinct(matrix)
+    at, point_of_row = distinct(matrix)
     points = matrix[at]
     owner = None if blocks is None else np.asarray(blocks)[at]
-    table = near = None
+    table = indices = None
     if len(points) > FEWEST:
-        table, near = find_neighbours(points, min(neighbours, len(points) - 1))
+        table, indices = find_neighbours(points, min(neighbours, len(points) - 1))
     cells = _estimates(table, owner) | {"distinct_points": len(points)}
     if first is None:
         return cells
-    rest = np.zeros(len(points), dtype=bool)
-    rest[which[~np.asarray(first, dtype=bool)]] = (
+    is_later = np.zeros(len(points), dtype=bool)
+    is_later[point_of_row[~np.asarray(first, dtype=bool)]] = (
         True  # a point counts if it stands anywhere but at position 0
     )
-    if rest.all():
+    if is_later.all():
         return cells | suffixed(cells)
     left = None
-    if int(rest.sum()) > FEWEST and table is not None and near is not None:
-        left = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1))
+    if int(is_later.sum()) > FEWEST and table is not None and indices is not None:
+        left = _among(points, table, indices, is_later, min(USED, int(is_later.sum()) - 1))
     return cells | suffixed(
-        _estimates(left, None if owner is None else owner[rest])
-        | {"distinct_points": int(rest.sum())}
+        _estimates(left, None if owner is None else owner[is_later])
+        | {"distinct_points": int(is_later.sum())}
     )
 
 
@@ -193,22 +193,26 @@ def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Ce
     if blocks is None:
         return {**estimates}
     owners, sizes = np.unique(blocks, return_counts=True)
-    others = (
+    left_out = (
         []
         if table is None or len(owners) < 3
         else [both(table[blocks != owner]) for owner in owners]
     )
     return {**estimates} | with_intervals(
-        estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None))
+        estimates, left_out, sizes.astype(float), dict.fromkeys(names, (0.0, None))
     )
 
 
 def _among(
-    points: Floats, table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int
+    points: Floats, table: Tensor, indices: Tensor, is_later: npt.NDArray[np.bool_], k: int
 ) -> Tensor:
-    keep = torch.from_numpy(rest)
-    kept = table[keep].masked_fill(~keep[near[keep]], torch.inf).sort(dim=1).values[:, :k]
-    return kept if bool(torch.isfinite(kept).all()) else find_neighbours(points[rest], k)[0]
+    keep = torch.from_numpy(is_later)
+    distances = table[keep].masked_fill(~keep[indices[keep]], torch.inf).sort(dim=1).values[:, :k]
+    return (
+        distances
+        if bool(torch.isfinite(distances).all())
+        else find_neighbours(points[is_later], k)[0]
+    )
 
 
 class DimensionProbe(Probe):

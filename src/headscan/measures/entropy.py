@@ -72,20 +72,20 @@ def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
     """
     d = len(energies)
     low, high = (FIRST, min(LAST, d // 2)) if d >= WIDE else (2, d)
-    kept = slice(low - 1, high)
-    if high - low < 1 or not energies[kept][-1] > floor:
+    window = slice(low - 1, high)
+    if high - low < 1 or not energies[window][-1] > floor:
         return None
     x = np.log(np.arange(low, high + 1))
-    return kept, -(x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    return window, -(x - x.mean()) / ((x - x.mean()) ** 2).sum()
 
 
 def _alpha_req_gradient(at: Moments) -> Gradient | None:
     fit = None if _few(at) else _fit(at.energies, 0.0)
     if fit is None:
         return None
-    kept, weight = fit
+    window, weight = fit
     slope = np.zeros(len(at.energies))
-    slope[kept] = weight / at.energies[kept]
+    slope[window] = weight / at.energies[window]
     return Gradient(energies=slope)
 
 
@@ -94,10 +94,10 @@ def slow(rows: Floats) -> float | None:
     energies = np.linalg.svd(rows, compute_uv=False) ** 2
     energies = np.pad(energies, (0, rows.shape[1] - len(energies)))
     low, high = (11, min(500, rows.shape[1] // 2)) if rows.shape[1] >= 24 else (2, rows.shape[1])
-    kept = energies[low - 1 : high]
-    if len(kept) < 2 or kept[-1] <= 1e-13 * energies[0]:
+    window = energies[low - 1 : high]
+    if len(window) < 2 or window[-1] <= 1e-13 * energies[0]:
         return None
-    return -float(np.polyfit(np.log(np.arange(low, high + 1)), np.log(kept), 1)[0])
+    return -float(np.polyfit(np.log(np.arange(low, high + 1)), np.log(window), 1)[0])
 
 
 @measure(
@@ -132,5 +132,5 @@ def alpha_req(cloud: Cloud) -> float | None:
     fit = _fit(cloud.energies, cloud.rounding) if cloud.count else None
     if fit is None:
         return None
-    kept, weight = fit
-    return max(0.0, float(weight @ np.log(cloud.energies[kept])))
+    window, weight = fit
+    return max(0.0, float(weight @ np.log(cloud.energies[window])))

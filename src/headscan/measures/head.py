@@ -33,10 +33,13 @@ def head_spectrum(weight: Tensor) -> Cells:
     0.0
     """
     w = torch.as_tensor(weight).detach().double()
-    found = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
+    eigenvalues = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
     # What is below rounding is zero.
     values: Floats = (
-        torch.where(found > 4 * w.shape[1] * 2.2e-16 * found[0], found, 0.0).sqrt().cpu().numpy()
+        torch.where(eigenvalues > 4 * w.shape[1] * 2.2e-16 * eigenvalues[0], eigenvalues, 0.0)
+        .sqrt()
+        .cpu()
+        .numpy()
     )
     if not values[0] > 0:
         return {"singular_values": values.tolist()} | dict.fromkeys(HeadProbe.words.fields)
@@ -62,8 +65,8 @@ def w_error(singular_values: npt.ArrayLike) -> Floats:
     [1.0, 0.6, 0.0]
     """
     energies = np.asarray(singular_values, dtype=np.float64) ** 2
-    rest = np.concatenate([np.cumsum(energies[::-1])[::-1], [0.0]])
-    return np.sqrt(rest / rest[0]) if rest[0] > 0 else np.zeros(len(rest))
+    residual = np.concatenate([np.cumsum(energies[::-1])[::-1], [0.0]])
+    return np.sqrt(residual / residual[0]) if residual[0] > 0 else np.zeros(len(residual))
 
 
 class HeadProbe(Probe):
@@ -169,17 +172,17 @@ def scaled_losses(
     0.313...
     """
     flat = logits.flatten(0, 1)
-    wanted = targets.flatten()
+    flat_targets = targets.flatten()
     rows = max(1, (CACHED if logits.device.type == "cpu" else 64 * CACHED) // flat.shape[-1])
 
-    def lose(place: int) -> Tensor:
-        some = flat[place : place + rows]
-        own = wanted[place : place + rows]
-        each = [
-            torch.nn.functional.cross_entropy(some * 2.0**power, own, reduction="none")
+    def lose(start: int) -> Tensor:
+        chunk = flat[start : start + rows]
+        chunk_targets = flat_targets[start : start + rows]
+        losses = [
+            torch.nn.functional.cross_entropy(chunk * 2.0**power, chunk_targets, reduction="none")
             for power in SCALES
         ]
-        return torch.stack(each, 1)
+        return torch.stack(losses, 1)
 
     size = 8.0 * rows * flat.shape[-1]
     lost = torch.cat(list(side_by_side(lose, range(0, len(flat), rows), size, logits.device)))
@@ -201,9 +204,9 @@ def best_scale(losses: npt.ArrayLike) -> float | None:
     least = int(values.argmin())
     if least in (0, len(values) - 1):
         return None
-    before, here, after = values[least - 1 : least + 2]
-    bend = before - 2 * here + after
-    shift = 0.0 if bend <= 0 else (before - after) / (2 * bend)
+    left, middle, right = values[least - 1 : least + 2]
+    bend = left - 2 * middle + right
+    shift = 0.0 if bend <= 0 else (left - right) / (2 * bend)
     return float(2.0 ** (SCALES[least] + shift * (SCALES[1] - SCALES[0])))
 
 
@@ -218,15 +221,15 @@ def counting_loss(ids: Int[Tensor, "N T"], vocabulary: int) -> float:
     >>> round(counting_loss(torch.zeros(1, 101, dtype=torch.long), 2), 3), round(counting_loss(torch.tensor([[0, 1]]), 2), 3)
     (0.002, 2.485)
     """
-    seen: dict[int, int] = {}
-    after: dict[int, dict[int, int]] = {}
+    counts: dict[int, int] = {}
+    pair_counts: dict[int, dict[int, int]] = {}
     total = 0
     lost = 0.0
     for row in ids.tolist():
-        for place, token in enumerate(row):
-            alone = (seen.get(token, 0) + 0.1) / (total + 0.1 * vocabulary)
-            if place:
-                pairs = after.setdefault(row[place - 1], {})
+        for position, token in enumerate(row):
+            alone = (counts.get(token, 0) + 0.1) / (total + 0.1 * vocabulary)
+            if position:
+                pairs = pair_counts.setdefault(row[position - 1], {})
                 count = sum(pairs.values())
                 chance = (
                     (max(pairs.get(token, 0) - 0.75, 0.0) + 0.75 * len(pairs) * alone) / count
@@ -235,7 +238,7 @@ def counting_loss(ids: Int[Tensor, "N T"], vocabulary: int) -> float:
                 )
                 lost -= math.log(chance)
                 pairs[token] = pairs.get(token, 0) + 1
-            seen[token], total = seen.get(token, 0) + 1, total + 1
+            counts[token], total = counts.get(token, 0) + 1, total + 1
     return lost / max(1, ids.numel() - len(ids))
 
 
@@ -333,25 +336,25 @@ class LossProbe(Probe):
         step = max(
             1, min(2048 // setup.context, 2**25 // (setup.context * setup.lens.vocabulary_size))
         )
-        seen, states = (
+        seen_ids, states = (
             map(torch.cat, zip(*self.seen, strict=True)) if self.seen else (ids[:0], ids[:0])
         )
-        known = torch.equal(seen[: len(ids)], ids[:, setup.skip_first :])
+        known = torch.equal(seen_ids[: len(ids)], ids[:, setup.skip_first :])
         for begin in range(0, len(ids), step):
             part = ids[begin : begin + step].to(setup.lens.device)
-            own = states[begin : begin + step]
+            window_states = states[begin : begin + step]
             targets = part[:, setup.skip_first + 1 :]
 
             def take(site: str, logits: Tensor, targets: Tensor = targets) -> None:
                 scores = logits[:, -1 - targets.shape[1] : -1].float()
-                each = torch.nn.functional.cross_entropy(
+                losses = torch.nn.functional.cross_entropy(
                     scores.flatten(0, 1), targets.flatten(), reduction="none"
                 )
-                lost.append(each.double().reshape(targets.shape).sum(1).cpu())
+                lost.append(losses.double().reshape(targets.shape).sum(1).cpu())
                 if len(scaled) * targets.numel() < self.SCALED:
                     scaled.append(scaled_losses(scores, targets))
 
-            take("head", setup.head.logits(own)) if known else setup.lens.run(
+            take("head", setup.head.logits(window_states)) if known else setup.lens.run(
                 part, sites="head", each=take
             )
         sums = torch.cat(lost).numpy()
@@ -367,10 +370,10 @@ class LossProbe(Probe):
         by_scale = torch.cat(scaled).numpy()
         scale = best_scale(by_scale.sum(0))
         groups = np.array_split(by_scale, min(8, len(by_scale)))
-        others = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
+        left_out = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
         sizes = [len(group) for group in groups]
         bounds = self.fields["best_scale"].range
-        within = None if scale is None else jackknife(scale, others, sizes, bounds=bounds)
+        within = None if scale is None else jackknife(scale, left_out, sizes, bounds=bounds)
         gained = by_scale.sum(0)[len(SCALES) // 2] - by_scale.sum(0).min()
         return [
             {

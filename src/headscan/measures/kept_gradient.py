@@ -81,8 +81,8 @@ class GradientThroughHead:
         self.bias = None if bias is None else bias.detach().double()
         width = rows.shape[1]
         values, vectors = torch.linalg.eigh(self._gram())
-        kept = values > 4 * width * 2.2e-16 * values[-1].clamp(min=0)
-        basis = vectors[:, kept] / values[kept].sqrt()
+        nonzero = values > 4 * width * 2.2e-16 * values[-1].clamp(min=0)
+        basis = vectors[:, nonzero] / values[nonzero].sqrt()
         # A Gram matrix squares the head's condition; that of the basis made from it is near 1, and
         # takes the error away.
         self.basis = torch.linalg.solve_triangular(
@@ -117,8 +117,8 @@ class GradientThroughHead:
     @torch.no_grad()
     def update(self, states: Float[Tensor, "n d"], targets: Int[Tensor, " n"]) -> None:
         size = max(1, CELLS // len(self.rows))
-        for some, wanted in zip(states.split(size), targets.split(size), strict=True):
-            self._add(some.double(), wanted)
+        for chunk, chunk_targets in zip(states.split(size), targets.split(size), strict=True):
+            self._add(chunk.double(), chunk_targets)
 
     def _add(self, states: Tensor, targets: Tensor) -> None:
         scores = torch.cat([states @ part.T for _, part in self._parts()], 1)
@@ -148,7 +148,7 @@ class GradientThroughHead:
         self.batch += gradient.sum(0)
         if self.gradients is not None:
             self.gradients.append(gradient)
-            if sum(each.numel() for each in self.gradients) > MOST:
+            if sum(gradients.numel() for gradients in self.gradients) > MOST:
                 self.gradients = None
 
     @property
@@ -161,7 +161,7 @@ class GradientThroughHead:
         width = self.basis.shape[1]
         size = len(self.rows)
         energies = self.token_energies
-        kept, whole = (float(each) for each in energies.sum(0))
+        kept_energy, total_energy = (float(energy) for energy in energies.sum(0))
         handed = sum(
             (self.batch[cut] @ part for cut, part in self._parts()), torch.zeros(()).double()
         )
@@ -170,25 +170,25 @@ class GradientThroughHead:
             tokens=len(energies),
             rank=width,
             vocabulary=size,
-            kept_norm=_root(kept, whole),
-            kept_norm_leverage=_root(self.lent, whole),
+            kept_norm=_root(kept_energy, total_energy),
+            kept_norm_leverage=_root(self.lent, total_energy),
             kept_norm_random=math.sqrt(width / size),
-            kept_norm_best=self._best(whole),
+            kept_norm_best=self._best(total_energy),
             batch_kept_norm=_root(float((handed @ self.basis).square().sum()), batch)
             if batch
             else None,
             batch_kept_norm_leverage=_root(float(self.batch.square() @ self.leverages), batch),
         )
 
-    def _best(self, whole: float) -> float | None:
+    def _best(self, total: float) -> float | None:
         if not self.gradients or sum(map(len, self.gradients)) <= self.basis.shape[1]:
             return None
         rows = torch.cat(self.gradients)
         gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
         return _root(
-            float(torch.linalg.eigvalsh(gram)[-self.basis.shape[1] :].clamp(min=0).sum()), whole
+            float(torch.linalg.eigvalsh(gram)[-self.basis.shape[1] :].clamp(min=0).sum()), total
         )
 
 
-def _root(part: float, whole: float) -> float | None:
-    return min(1.0, math.sqrt(max(0.0, part) / whole)) if whole > 0 else None
+def _root(part: float, total: float) -> float | None:
+    return min(1.0, math.sqrt(max(0.0, part) / total)) if total > 0 else None

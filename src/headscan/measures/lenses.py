@@ -109,16 +109,16 @@ def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) ->
     step = max(2, CHUNK // len(readout.head.weight))
     for start in range(0, len(states), step):
         part = slice(start, start + step)
-        own = readout(final[part])
+        output = readout(final[part])
         through = readout(states[part])
-        after = following[part].to(states.device)
+        next_ids = following[part].to(states.device)
         for end, logs in (("", through), ("_shuffled", through.roll(len(through) // 2, 0))):
-            tally[f"kl{end}"] += (own.exp() * (own - logs)).sum(-1).double().sum().cpu()
-            tally[f"agree{end}"] += (own.argmax(-1) == logs.argmax(-1)).double().sum().cpu()
-        known = after >= 0
-        tally["loss"] -= through[known].gather(1, after[known][:, None]).double().sum().cpu()
+            tally[f"kl{end}"] += (output.exp() * (output - logs)).sum(-1).double().sum().cpu()
+            tally[f"agree{end}"] += (output.argmax(-1) == logs.argmax(-1)).double().sum().cpu()
+        known = next_ids >= 0
+        tally["loss"] -= through[known].gather(1, next_ids[known][:, None]).double().sum().cpu()
         tally["predicted"] += known.double().sum().cpu()
-        tally["tokens"] += float(len(own))
+        tally["tokens"] += float(len(output))
     return tally
 
 
@@ -152,20 +152,24 @@ def reading_rows(
         states = lens.run(ids.to(lens.device), sites=tuple(dict.fromkeys([*sites, readout.last])))
         following = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-1).flatten()
         for site in sites:
-            final, own = (states[one].flatten(0, 1) for one in (readout.last, site))
-            tallies[site].append(read(readout, final, own, following))
+            final, site_states = (states[name].flatten(0, 1) for name in (readout.last, site))
+            tallies[site].append(read(readout, final, site_states, following))
     rows: list[Cells] = []
-    for site, kept in tallies.items():
-        whole = Tally.restore(kept[0].state())
-        for part in kept[1:]:
-            whole.merge(part)
-        values = _numbers(whole)
-        others = [_numbers(whole.without(part)) for part in kept] if len(kept) > 2 else []
-        sizes = [float(part["tokens"]) for part in kept]
+    for site, site_tallies in tallies.items():
+        total = Tally.restore(site_tallies[0].state())
+        for part in site_tallies[1:]:
+            total.merge(part)
+        values = _numbers(total)
+        left_out = (
+            [_numbers(total.without(part)) for part in site_tallies]
+            if len(site_tallies) > 2
+            else []
+        )
+        sizes = [float(part["tokens"]) for part in site_tallies]
         row: Cells = {"site": site}
         rows.append(
             row
-            | with_intervals(values, others, sizes, {name: FIELDS[name].range for name in values})
+            | with_intervals(values, left_out, sizes, {name: FIELDS[name].range for name in values})
         )
     return rows
 

@@ -224,17 +224,17 @@ def measure(
         "docs": docs,
     }
     flags["group"] = group or term.group
-    words = term if isinstance(term, MeasureWords) else MeasureWords(**vars(term) | flags)
+    entry = term if isinstance(term, MeasureWords) else MeasureWords(**vars(term) | flags)
 
     def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
-        made = MEASURES.add(
+        registered = MEASURES.add(
             function.__name__,
-            Measure(function.__name__, function, words, reference, gradient, ends),
+            Measure(function.__name__, function, entry, reference, gradient, ends),
         )
 
         @wraps(function)
         def measured(points: Vectors) -> float | None:
-            return made(points)
+            return registered(points)
 
         return measured
 

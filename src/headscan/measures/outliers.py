@@ -118,12 +118,12 @@ def agreements(
         cut = rows.copy()
         cut[:, dimensions] = 0.0
         left = np.linalg.norm(cut, axis=1)
-        kept = (lengths > 0) & (left > 0)
+        nonzero = (lengths > 0) & (left > 0)
         groups, inverse = np.unique(
-            2 * np.asarray(blocks)[kept] + np.asarray(first)[kept], return_inverse=True
+            2 * np.asarray(blocks)[nonzero] + np.asarray(first)[nonzero], return_inverse=True
         )
-        full = rows[kept] / lengths[kept, None]
-        part = cut[kept] / left[kept, None]
+        full = rows[nonzero] / lengths[nonzero, None]
+        part = cut[nonzero] / left[nonzero, None]
         sizes = np.bincount(inverse, minlength=len(groups))
         # torch's products, not numpy's: they obey torch.set_num_threads (see Cloud).
         members = [
@@ -131,9 +131,9 @@ def agreements(
         ]
         # pairs, Σa, Σb, Σa², Σb², Σab; each pair of rows once
         sums = np.zeros((len(groups), len(groups), 6))
-        for i, one in enumerate(members):
+        for i, member in enumerate(members):
             for j in range(i, len(members)):
-                a, b = (x @ y.T for x, y in zip(one, members[j], strict=True))
+                a, b = (x @ y.T for x, y in zip(member, members[j], strict=True))
                 if i == j:
                     rows_at, columns_at = torch.triu_indices(len(a), len(a), 1)
                     a = a[rows_at, columns_at]
@@ -145,8 +145,8 @@ def agreements(
     return cells
 
 
-def _squared(sums: Floats, chosen: npt.NDArray[np.bool_]) -> float | None:
-    pairs, sa, sb, saa, sbb, sab = sums[np.ix_(chosen, chosen)].sum((0, 1))
+def _squared(sums: Floats, groups: npt.NDArray[np.bool_]) -> float | None:
+    pairs, sa, sb, saa, sbb, sab = sums[np.ix_(groups, groups)].sum((0, 1))
     if pairs < 3:
         return None
     va = saa / pairs - (sa / pairs) ** 2
@@ -190,7 +190,7 @@ def outliers(
     """
     sinks = [statistics.cell(cell) for cell in ("sink", "first_sink")]
     count, square, norm = (
-        sum(getattr(one, name) for one in sinks) for name in ("count", "square", "norm")
+        sum(getattr(moments, name) for moments in sinks) for name in ("count", "square", "norm")
     )
     tokens = cloud.count + count
     cells: Cells = {"sinks": int(count), "sink_share": count / tokens if tokens else 0.0}
@@ -201,8 +201,12 @@ def outliers(
         [position, times] for position, times in statistics.sink_positions.most(LISTED)
     ]
     most = statistics.sink_tokens.most(LISTED)
-    words = shown([token for token, _ in most]) if shown and most else [token for token, _ in most]
-    cells["sink_tokens"] = [[word, times] for word, (_, times) in zip(words, most, strict=True)]
+    shown_tokens = (
+        shown([token for token, _ in most]) if shown and most else [token for token, _ in most]
+    )
+    cells["sink_tokens"] = [
+        [word, times] for word, (_, times) in zip(shown_tokens, most, strict=True)
+    ]
     return cells | _massive(statistics, cloud, count) | _rogue(statistics, cloud)
 
 
@@ -241,8 +245,8 @@ def _rogue(statistics: SiteStatistics, cloud: Cloud) -> Cells:
     if not coordinates:
         left = top_direction_share(cloud), effective_rank(cloud)
     else:
-        rest = cloud.without(coordinates)
-        left = (None, None) if rest is None else (rest[0], float(np.exp(rest[1])))
+        remaining = cloud.without(coordinates)
+        left = (None, None) if remaining is None else (remaining[0], float(np.exp(remaining[1])))
     return cells | dict(
         zip(names, (float(np.delete(parts, coordinates).sum()), *left), strict=True)
     )
@@ -326,7 +330,10 @@ class RogueProbe(Probe):
             row: Cells = {"site": site, **tally_row(tally, rogue, self.fields)}
             top = rogue_dimensions(tally.total())
             states = data.sample.get(site)
-            dims = {k: np.array([one.dimension for one in top[:k]], dtype=int) for k in (1, 3, 5)}
+            dims = {
+                k: np.array([dimension.dimension for dimension in top[:k]], dtype=int)
+                for k in (1, 3, 5)
+            }
             enough = {
                 k: d
                 for k, d in dims.items()
@@ -337,5 +344,5 @@ class RogueProbe(Probe):
                 row |= agreements(
                     states[:1000].numpy(), enough, data.blocks[:1000], data.first[:1000]
                 )
-            rows.append(row | {"dimensions": [one.dimension for one in top]})
+            rows.append(row | {"dimensions": [dimension.dimension for dimension in top]})
         return rows

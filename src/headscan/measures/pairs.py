@@ -33,8 +33,8 @@ def sentence_states(
     ids = sentence_ids(lens, sentences, special=special)
     if empty := [k for k, tokens in enumerate(ids) if not tokens]:
         raise BadInput(f"Sentence {empty[0]} has no tokens.")
-    chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
-    return mean_states(lens, ids, [chosen], batch=batch)[chosen]
+    read_site = lens.match(site)[-1] if site else lens.default_sites[-1]
+    return mean_states(lens, ids, [read_site], batch=batch)[read_site]
 
 
 def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) -> list[list[int]]:
@@ -68,10 +68,10 @@ def mean_states(
 
             def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
                 doubled = states.detach().double()
-                made = pooled(doubled, pooling) if isinstance(pooling, str) else pooling(doubled)
-                if made.shape[1] != means[site].shape[1]:
-                    means[site] = np.zeros((len(ids), made.shape[1]))
-                means[site][part] = made.cpu().numpy()
+                vectors = pooled(doubled, pooling) if isinstance(pooling, str) else pooling(doubled)
+                if vectors.shape[1] != means[site].shape[1]:
+                    means[site] = np.zeros((len(ids), vectors.shape[1]))
+                means[site][part] = vectors.cpu().numpy()
 
             lens.run(rows, sites=sites, each=take)
     return means
@@ -103,9 +103,10 @@ def aligned(one: Floats, other: Floats, *, blocks: int = 16) -> Cells:
     (0.0, 2.0, 0.0)
     """
     lengths = [np.linalg.norm(rows, axis=1) for rows in (one, other)]
-    kept = (lengths[0] > 0) & (lengths[1] > 0)
+    nonzero = (lengths[0] > 0) & (lengths[1] > 0)
     x, y = (
-        rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True)
+        rows[nonzero] / length[nonzero, None]
+        for rows, length in zip((one, other), lengths, strict=True)
     )
     parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
     sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
@@ -119,24 +120,25 @@ PairSums = tuple[Any, Any, Any, Any]
 def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
     """`aligned` from the sums of all pairs and of blocks of them."""
 
-    def values(n: float, x: Any, y: Any, own: float) -> dict[str, float | None]:
+    def values(n: float, x: Any, y: Any, cosine: float) -> dict[str, float | None]:
         if n < 1.5:
             return dict.fromkeys(("alignment", "unrelated", "relative"))
-        near = max(0.0, 2 - 2 * own / n)
-        far = max(0.0, 2 - 2 * (float(x @ y) - own) / (n * (n - 1)))
+        paired = max(0.0, 2 - 2 * cosine / n)
+        unrelated = max(0.0, 2 - 2 * (float(x @ y) - cosine) / (n * (n - 1)))
         return {
-            "alignment": near,
-            "unrelated": far,
-            "relative": near / far if far > 1e-12 else None,
+            "alignment": paired,
+            "unrelated": unrelated,
+            "relative": paired / unrelated if unrelated > 1e-12 else None,
         }
 
-    whole = values(*total)
-    others = [
-        values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts
+    estimates = values(*total)
+    left_out = [
+        values(*(total_sum - mine for total_sum, mine in zip(total, part, strict=True)))
+        for part in parts
     ]
     bounds = {"alignment": (0.0, 4.0), "unrelated": (0.0, 4.0), "relative": (0.0, None)}
-    return {**whole} | with_intervals(
-        whole, others, [part[0] for part in parts], bounds, running=False
+    return {**estimates} | with_intervals(
+        estimates, left_out, [part[0] for part in parts], bounds, running=False
     )
 
 
@@ -203,7 +205,7 @@ class AlignmentProbe(Probe):
         for pairs in (pairs.first(self.PAIRS) for pairs in setup.pairs):
             texts = [*pairs.one, *pairs.other]
             ids = dict(zip(texts, sentence_ids(setup.lens, texts), strict=True))
-            kept = [
+            complete = [
                 k
                 for k, (a, b) in enumerate(zip(pairs.one, pairs.other, strict=True))
                 if ids[a] and ids[b]
@@ -215,12 +217,12 @@ class AlignmentProbe(Probe):
                     text: {site: means[site][k] for site in sites} for k, text in enumerate(new)
                 }
             for site in sites:
-                row: Cells = {"site": site, "set": pairs.name, "pairs": len(kept)}
-                if len(kept) > 1:
-                    one, other = (
-                        np.stack([states[side[k]][site] for k in kept])
+                row: Cells = {"site": site, "set": pairs.name, "pairs": len(complete)}
+                if len(complete) > 1:
+                    first, second = (
+                        np.stack([states[side[k]][site] for k in complete])
                         for side in (pairs.one, pairs.other)
                     )
-                    row |= aligned(one, other)
+                    row |= aligned(first, second)
                 rows.append(dict.fromkeys(self.fields) | row)
         return rows

@@ -220,8 +220,8 @@ class Probe:
         """The row with `notes` that give the reason of every undefined value, and of every number
         without an interval.
         """
-        given = row.get("notes")
-        notes = list(given) if isinstance(given, list) else []
+        row_notes = row.get("notes")
+        notes = list(row_notes) if isinstance(row_notes, list) else []
         bare: dict[str, list[str]] = {}
         for name, value in row.items():
             if (field := self.fields.get(name.removesuffix(WITHOUT_FIRST))) is None:
@@ -266,17 +266,17 @@ def tally_row(
     out. Where the tally has sums without position 0, NAME_without_first and its interval come too.
     """
     parts = tally.parts()
-    whole = tally.total()
-    variants = [("", whole, parts)]
-    if any(name.endswith(REST) for name in whole.sums):
-        variants.append((WITHOUT_FIRST, whole.view(REST), [part.view(REST) for part in parts]))
+    overall = tally.total()
+    variants = [("", overall, parts)]
+    if any(name.endswith(REST) for name in overall.sums):
+        variants.append((WITHOUT_FIRST, overall.view(REST), [part.view(REST) for part in parts]))
     row: Cells = {}
     for suffix, total, blocks in variants:
         numbers = function(total)
         sizes = [float(part["tokens" if "tokens" in part.sums else "pairs"]) for part in blocks]
-        others = [function(total.without(part)) for part in blocks] if len(blocks) > 2 else []
+        left_out = [function(total.without(part)) for part in blocks] if len(blocks) > 2 else []
         bounds = {name: fields[name].range if name in fields else (None, None) for name in numbers}
-        row |= with_intervals(numbers, others, sizes, bounds, suffix=suffix)
+        row |= with_intervals(numbers, left_out, sizes, bounds, suffix=suffix)
     return row
 
 
@@ -293,11 +293,11 @@ def over_blocks(
     cells: Cells = {}
     for suffix, part in (("", groups >= 0), (WITHOUT_FIRST, groups % 2 == 0)):
         owners = np.unique(groups[part] // 2)
-        whole = value(part)
-        others = [value(part & (groups // 2 != owner)) for owner in owners]
+        estimate = value(part)
+        left_out = [value(part & (groups // 2 != owner)) for owner in owners]
         counts = [float(sizes[part & (groups // 2 == owner)].sum()) for owner in owners]
-        cells[f"{name}{suffix}"] = whole
-        cells[f"{name}{suffix}_interval"] = jackknife(whole, others, counts, bounds=bounds)
+        cells[f"{name}{suffix}"] = estimate
+        cells[f"{name}{suffix}_interval"] = jackknife(estimate, left_out, counts, bounds=bounds)
     return cells
 
 
@@ -319,12 +319,12 @@ def sampled_rows(
             row |= measure(x)
             shape = max(shape, x.shape)
             names, counts = np.unique(blocks, return_counts=True)
-            parts = [measure(x[blocks != one]) for one in names]
+            parts = [measure(x[blocks != block]) for block in names]
             sizes = [float(count) for count in counts]
             for name, field in fields.items():
-                others = [_number(part[name]) for part in parts]
+                left_out = [_number(part[name]) for part in parts]
                 row[f"{name}_interval"] = jackknife(
-                    _number(row[name]), others, sizes, bounds=field.range
+                    _number(row[name]), left_out, sizes, bounds=field.range
                 )
         rows.append(row)
     if shape[0]:

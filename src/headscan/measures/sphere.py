@@ -75,24 +75,26 @@ def uniformity_by_block(
     x = np.asarray(rows, dtype=np.float64)
     first = np.asarray(first, dtype=bool)
     lengths = np.linalg.norm(x, axis=1)
-    kept = lengths > 0
-    groups, inverse = np.unique(2 * np.asarray(blocks)[kept] + first[kept], return_inverse=True)
-    u = x[kept] / lengths[kept, None]
+    nonzero = lengths > 0
+    groups, inverse = np.unique(
+        2 * np.asarray(blocks)[nonzero] + first[nonzero], return_inverse=True
+    )
+    u = x[nonzero] / lengths[nonzero, None]
     members = [torch.from_numpy(u[inverse == g]) for g in range(len(groups))]
     logs = np.full((len(groups), len(groups)), -np.inf)
     sizes = np.array([len(rows) for rows in members], dtype=float)
-    for a, one in enumerate(members):
+    for a, member in enumerate(members):
         for b in range(a, len(members)):
-            cosines = one @ members[b].T
+            cosines = member @ members[b].T
             if a == b:
                 cosines.fill_diagonal_(-torch.inf)
             logs[a, b] = logs[b, a] = float(torch.logsumexp(2 * t * cosines.flatten(), 0))
 
-    def value(chosen: npt.NDArray[np.bool_]) -> float | None:
-        n = sizes[chosen].sum()
+    def value(selected: npt.NDArray[np.bool_]) -> float | None:
+        n = sizes[selected].sum()
         if n < 2:
             return None
-        total = float(np.logaddexp.reduce(logs[np.ix_(chosen, chosen)], axis=None))
+        total = float(np.logaddexp.reduce(logs[np.ix_(selected, selected)], axis=None))
         return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
 
     return over_blocks("uniformity", groups, sizes, (-4 * t, 0.0), value)

@@ -62,41 +62,41 @@ class Plan:
             *(f"{prefix}block.{index}" for index in range(stack.depth)),
             f"{prefix}final_norm",
         ]
-        wanted = [number for number, site in enumerate(stream) if site in sites]
-        if not wanted:
+        depths = [number for number, site in enumerate(stream) if site in sites]
+        if not depths:
             return None
         sources = [start]
         born = [0]
         factors = list[Norm | None]()
         steps: dict[str, tuple[str | int, ...]] = {}
-        places = {start: StreamPlace(1, 0)}
-        for number, site in enumerate(stream[1 : wanted[-1] + 1]):
-            made: tuple[str | nn.Module, ...] | None = (stack.taps[site].module,)
+        points = {start: StreamPlace(1, 0)}
+        for number, site in enumerate(stream[1 : depths[-1] + 1]):
+            parts: tuple[str | nn.Module, ...] | None = (stack.taps[site].module,)
             if number < stack.depth:
-                made = stack.steps[number]
+                parts = stack.steps[number]
             norms = {
-                id(one): Norm.of(one, lens.width(site))
-                for one in made or ()
-                if isinstance(one, nn.Module)
+                id(part): Norm.of(part, lens.width(site))
+                for part in parts or ()
+                if isinstance(part, nn.Module)
             }
             done: list[str | int] = []
-            if made is None or None in norms.values():
-                made = (site,)  # the whole block is one source
-            for one in made:
-                if isinstance(one, str):
-                    sources.append(one)
+            if parts is None or None in norms.values():
+                parts = (site,)  # the whole block is one source
+            for part in parts:
+                if isinstance(part, str):
+                    sources.append(part)
                     born.append(len(factors))
-                    done.append(one)
+                    done.append(part)
                 else:
                     done.append(len(factors))
-                    factors.append(norms[id(one)])
+                    factors.append(norms[id(part)])
             if number < stack.depth and stack.taps[site].where == "input":
                 done.append(len(factors))
                 factors.append(None)
             steps[site] = tuple(done)
-            places[site] = StreamPlace(len(sources), len(factors))
-        copied = frozenset(one for one in (*sources, *places) if lens.tap(one).overwritten)
-        return cls(prefix, tuple(sources), tuple(born), tuple(factors), steps, places, copied)
+            points[site] = StreamPlace(len(sources), len(factors))
+        copied = frozenset(part for part in (*sources, *points) if lens.tap(part).overwritten)
+        return cls(prefix, tuple(sources), tuple(born), tuple(factors), steps, points, copied)
 
     @property
     def passing(self) -> tuple[str, ...]:
@@ -110,14 +110,14 @@ class Plan:
         """Weighted sums of sources [..., sources, d] and of norms' biases [..., factors] as vectors
         at `site`, both [..., n, d]: each goes through the norms that come after it.
         """
-        place = self.places[site]
+        point = self.places[site]
         none = sources.new_zeros(*constants.shape[:-1], 0, sources.shape[-1])
         terms = none
         biases = none
-        for number in range(place.factors + 1):
-            here = [k for k in range(place.sources) if self.born[k] == number]
-            terms = torch.cat([terms, sources[..., here, :]], dim=-2)
-            if number == place.factors:
+        for number in range(point.factors + 1):
+            born_here = [k for k in range(point.sources) if self.born[k] == number]
+            terms = torch.cat([terms, sources[..., born_here, :]], dim=-2)
+            if number == point.factors:
                 break
             if (norm := self.factors[number]) is not None:
                 terms = norm.linear(terms)
@@ -196,13 +196,15 @@ class Followed:
             list[Tensor]
         ] = []  # by site: of what was added before the first factor, the second, ... the last
         for site, sums, weight in self.kept:
-            own = [weight]
+            site_weights = [weight]
             for number in range(self.plan.places[site].factors - 1, -1, -1):
-                own.insert(0, own[0] * self.factors[number])
-            weights.append(own)
+                site_weights.insert(0, site_weights[0] * self.factors[number])
+            weights.append(site_weights)
             for tally, rows in sums.runs(self.windows):
                 tally["constants"] += (
-                    torch.stack([one[rows].sum() for one in own[1:]]) if own[1:] else 0.0
+                    torch.stack([factor_weight[rows].sum() for factor_weight in site_weights[1:]])
+                    if site_weights[1:]
+                    else 0.0
                 )
         for source, (name, born) in enumerate(zip(self.plan.sources, self.plan.born, strict=True)):
             using = [
@@ -213,22 +215,22 @@ class Followed:
             if not using:
                 continue
             states = self.held[name].to(self.device)
-            every = torch.stack([weights[k][born] for k in using])
+            source_weights = torch.stack([weights[k][born] for k in using])
             runs = [list(self.kept[k][1].runs(self.windows)) for k in using]
             for number, (_, rows) in enumerate(runs[0]):
                 totals = torch.zeros(
                     len(using), states.shape[-1], dtype=torch.float64, device=self.device
                 )
                 flat = states[rows].flatten(0, 1)
-                weighted = every[:, rows].flatten(1)
-                for part, some in zip(
+                weighted = source_weights[:, rows].flatten(1)
+                for part, weight_chunk in zip(
                     flat.split(rows_at_once(flat)),
                     weighted.split(rows_at_once(flat), dim=1),
                     strict=True,
                 ):
-                    totals.addmm_(some, part.double())
-                for run, one in zip(runs, totals, strict=True):
-                    run[number][0]["sources"][source] += one
+                    totals.addmm_(weight_chunk, part.double())
+                for run, factor_weight in zip(runs, totals, strict=True):
+                    run[number][0]["sources"][source] += factor_weight
         self.stream = None
         self.held = {}
         self.factors = []

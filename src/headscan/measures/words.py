@@ -26,13 +26,15 @@ def contexts(tally: Tally) -> dict[str, float | None]:
     Intra-sentence similarity is the mean over windows of the mean cosine of a token to its window's
     mean vector, in [0, 1] for windows whose tokens all have directions.
     """
-    tokens, squares, own = (float(tally[name]) for name in ("tokens", "square_tokens", "own"))
+    tokens, squares, own_square = (
+        float(tally[name]) for name in ("tokens", "square_tokens", "own")
+    )
     windows = float(tally["windows"])
     total = tally["unit"]
     pairs = squares - tokens
     across = tokens**2 - squares
-    within = (own - tokens) / pairs if pairs > 0 else None
-    between = (float(total @ total) - own) / across if across > 0.5 else None
+    within = (own_square - tokens) / pairs if pairs > 0 else None
+    between = (float(total @ total) - own_square) / across if across > 0.5 else None
     intra = float(tally["intra"]) / windows if windows > 0 else None
     return {
         "within_cosine": within,
@@ -56,10 +58,10 @@ def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[Float
     [0.7071]
     """
     directions = (sums.counts - sums.zeros).double()
-    kept = directions >= max(least, 2)
-    n = directions[kept]
-    values = (sums.units[kept].square().sum(-1) - n) / (n * (n - 1))
-    return sums.labels[kept].cpu().numpy(), values.cpu().numpy()
+    frequent = directions >= max(least, 2)
+    n = directions[frequent]
+    values = (sums.units[frequent].square().sum(-1) - n) / (n * (n - 1))
+    return sums.labels[frequent].cpu().numpy(), values.cpu().numpy()
 
 
 def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> Cells:
@@ -110,10 +112,10 @@ def maximum_explainable_variance(
     """
     rows = np.asarray(rows, dtype=np.float64)
     labels = np.asarray(labels)
-    own, counts = np.unique(labels, return_counts=True)
-    kept = counts >= max(least, 2)
+    types, counts = np.unique(labels, return_counts=True)
+    frequent = counts >= max(least, 2)
     by_chance = {}
-    for count in np.unique(counts[kept]):
+    for count in np.unique(counts[frequent]):
         lots = (
             _top_share(rows[k * count : (k + 1) * count]) for k in range(min(8, len(rows) // count))
         )
@@ -121,7 +123,7 @@ def maximum_explainable_variance(
         by_chance[count] = float(np.mean(known)) if known else None
     values = []
     baselines = []
-    for label, count in zip(own[kept], counts[kept], strict=True):
+    for label, count in zip(types[frequent], counts[frequent], strict=True):
         share = _top_share(rows[labels == label])
         baseline = by_chance[count]
         if share is not None and baseline is not None:
@@ -303,7 +305,7 @@ class WordsProbe(Probe):
                 words(types.without(first), number(row[f"between_cosine{WITHOUT_FIRST}"]))
             )
             states = data.sample.get(site)
-            for suffix, kept in (("", None), (WITHOUT_FIRST, ~data.first)):
+            for suffix, selection in (("", None), (WITHOUT_FIRST, ~data.first)):
                 if states is None:
                     row |= {
                         f"mev{suffix}": None,
@@ -313,9 +315,9 @@ class WordsProbe(Probe):
                     continue
                 x = states.numpy()
                 ids = data.sample["id"].numpy()
-                if kept is not None:
-                    x = x[kept]
-                    ids = ids[kept]
+                if selection is not None:
+                    x = x[selection]
+                    ids = ids[selection]
                 variance = maximum_explainable_variance(x, ids)
                 row |= suffixed(variance) if suffix else variance
             rows.append(row)
