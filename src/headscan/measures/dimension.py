@@ -129,7 +129,6 @@ def mle(distances: Tensor, *, k: int | None = None) -> float | None:
     """Return Levina and Bickel's estimate of maximum likelihood.
 
     The mean over points is that of inverses, after MacKay and Ghahramani:
-
     m̂ = [ (1/(n(k − 1))) Σᵢ Σ_{j<k} log(T_k/T_j) ]⁻¹ with T_j the distance to neighbour j of k (all
     columns by default). In (0, ∞). Rows with T₁ = 0 are left out; None where fewer than ten remain
     or k < 2.
