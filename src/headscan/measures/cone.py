@@ -12,7 +12,7 @@ from headscan.measures.spectrum import share_ends, share_gradient, shares_of
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, SiteStatistics
 from headscan.statistics.linearisation import Gradient, Moments
-from headscan.statistics.uncertainty import Cells, Floats, jackknife
+from headscan.statistics.uncertainty import Bounds, Cells, Floats, jackknife
 
 NO_AXIS = "another width, or directions that cancel out"
 
@@ -25,6 +25,11 @@ def _average_cosine_gradient(at: Moments) -> Gradient | None:
     return Gradient(
         unit=2 * at.unit / directed**2, zeros=2 * float(at.unit @ at.unit) / directed**3
     )
+
+
+def _cosine_ends(count: int, _width: int) -> Bounds:
+    """Return the least and greatest average cosine of `count` vectors."""
+    return -1 / max(count - 1, 1), 1.0
 
 
 @measure(
@@ -42,7 +47,7 @@ def _average_cosine_gradient(at: Moments) -> Gradient | None:
     order=1,
     docs="cones.md",
     gradient=_average_cosine_gradient,
-    ends=lambda count, width: (-1 / max(count - 1, 1), 1.0),
+    ends=_cosine_ends,
 )
 def average_cosine(cloud: Cloud) -> float | None:
     """Return the mean cosine over all ordered pairs of distinct vectors, exact.

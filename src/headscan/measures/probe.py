@@ -365,10 +365,10 @@ def _sampled_intervals(
     numbers, sizes = np.unique(blocks, return_counts=True)
     parts = [measure(x[blocks != block]) for block in numbers]
     cells: Cells = {}
-    for name, field in fields.items():
+    for name in fields:
         left_out = [_number(part[name]) for part in parts]
         cells[f"{name}_interval"] = jackknife(
-            _number(row[name]), left_out, sizes.astype(float), bounds=field.range
+            _number(row[name]), left_out, sizes.astype(float), bounds=fields[name].range
         )
     return cells
 

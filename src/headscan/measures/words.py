@@ -26,9 +26,9 @@ def contexts(tally: Tally) -> dict[str, float | None]:
     Intra-sentence similarity is the mean over windows of the mean cosine of a token to its window's
     mean vector, in [0, 1] for windows whose tokens all have directions.
     """
-    tokens, squares, own_square = (
-        float(tally[name]) for name in ("tokens", "square_tokens", "own")
-    )
+    tokens = float(tally["tokens"])
+    squares = float(tally["square_tokens"])
+    own_square = float(tally["own"])
     windows = float(tally["windows"])
     total = tally["unit"]
     pairs = squares - tokens
