@@ -122,8 +122,9 @@ class Shares:
     ) -> Iterator[Cells]:
         """Yield a row for each part from two products by blocks [C, K].
 
-        `along_mean` is a_c·m of each block's part with the total, `along_part` u_c·a of each block's
-        sum with the part's total. The derivative of the share by each block gives the error.
+        `along_mean` is a_c·m of each block's part with the total, `along_part` u_c·a of each
+        block's sum with the part's total. The derivative of the share by each block gives the
+        error.
         """
         square = self.square
         n = float(self.tokens.sum())

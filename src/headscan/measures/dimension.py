@@ -106,8 +106,9 @@ USED = 20  # neighbours that the likelihood reads
 def twonn(distances: Tensor, *, discard: float = 0.1) -> float | None:
     """Return TwoNN: the slope through the origin of −log(1 − F) over log(r₂/r₁), in (0, ∞).
 
-    The top tenth of the ratios is left out. Facco et al. 2017, arXiv:1803.06992. `distances` [n, ≥ 2] from `neighbour_distances`; rows with
-    r₁ = 0 are left out. None where fewer than ten remain or all ratios are 1.
+    The top tenth of the ratios is left out. Facco et al. 2017, arXiv:1803.06992. `distances` [n, ≥
+    2] from `neighbour_distances`; rows with r₁ = 0 are left out. None where fewer than ten remain
+    or all ratios are 1.
 
     >>> from headscan.measures import neighbour_distances
     >>> rows = np.random.default_rng(0).standard_normal((2000, 2))

@@ -359,8 +359,8 @@ class LossProbe(Probe):
         ]
 
     def _losses(self, setup: ProbeSetup, ids: Tensor) -> tuple[Floats, Floats]:
-        """Return the summed loss of each window of ids [w, T] [w], and those of the first windows at
-        all scales [n, S].
+        """Return the summed loss of each window of ids [w, T] [w], and those of the first windows
+        at all scales [n, S].
         """
         losses: list[Tensor] = []
         scaled: list[Tensor] = []

@@ -189,7 +189,9 @@ class GradientThroughHead:
         )
 
     def _best(self, total: float) -> float | None:
-        """Return the share of norm that the best directions, as many as the head's rank, could keep."""
+        """Return the share of norm that the best directions, as many as the head's rank, could
+        keep.
+        """
         rank = self.basis.shape[1]
         if not self.gradients or sum(map(len, self.gradients)) <= rank:
             return None

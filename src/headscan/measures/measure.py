@@ -212,9 +212,10 @@ def measure(
 ) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:
     """Register a function of a `Cloud` as a measure under its own name.
 
-    Scan, table, page, docs and tests have it then. The function that is returned takes a `Cloud` or the rows of any matrix [n, d] (list, numpy
-    array, tensor). For `group` (a section of the page), `core`, `spectral`, `cost`, `multiple`,
-    `order`, `docs` see `MeasureWords`; for the others `Measure`.
+    Scan, table, page, docs and tests have it then. The function that is returned takes a `Cloud` or
+    the rows of any matrix [n, d] (list, numpy array, tensor). For `group` (a section of the page),
+    `core`, `spectral`, `cost`, `multiple`, `order`, `docs` see `MeasureWords`; for the others
+    `Measure`.
     """
     flags = {
         "core": core,

@@ -233,8 +233,8 @@ class Probe:
         raise NotImplementedError
 
     def noted(self, row: Cells) -> Cells:
-        """Return the row with `notes` that explain every undefined value, and every number without an
-        interval.
+        """Return the row with `notes` that explain every undefined value, and every number without
+        an interval.
         """
         row_notes = row.get("notes")
         notes = list(row_notes) if isinstance(row_notes, list) else []

@@ -44,8 +44,9 @@ def share_ends(count: int, width: int) -> Bounds:
 def singular_values(points: Vectors) -> Floats:
     """Return σ of the uncentred data matrix divided by √n, largest first [d].
 
-    Each is the root mean square along a direction. They are the roots of the eigenvalues of the second moment, so values below √`Cloud.rounding`
-    (about 1e-8 of the largest, or of the deviation where the mean is far away) are rounding.
+    Each is the root mean square along a direction. They are the roots of the eigenvalues of the
+    second moment, so values below √`Cloud.rounding` (about 1e-8 of the largest, or of the deviation
+    where the mean is far away) are rounding.
 
     >>> singular_values([[2, 0], [0, 1], [2, 0], [0, 1]]).round(4).tolist()
     [1.4142, 0.7071]

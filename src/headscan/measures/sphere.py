@@ -109,7 +109,8 @@ def uniformity_by_block(
 
 
 def uniformity_floor(width: int, *, t: float = 2.0) -> float:
-    """Return the limit of `uniformity` for uniform directions on the sphere: −2t + log ₀F₁(; d/2; t²).
+    """Return the limit of `uniformity` for uniform directions on the sphere: −2t + log ₀F₁(; d/2;
+    t²).
 
     E exp(2t·cos θ) of a uniform direction is Γ(ν + 1)·I_ν(2t)/tᵛ with ν = d/2 − 1, which is ₀F₁(;
     d/2; t²). One dimension has two directions only: ₀F₁(; 1/2; t²) = cosh 2t, as it must be.
