@@ -65,7 +65,9 @@ SPOKEN = 6  # tokens that are named
 
 
 class StateTally(BlockedTally):
-    """The sum of the states and the number of tokens, in the same blocks as the counts of tokens."""
+    """The sum of the states and the number of tokens, in the same blocks as the counts
+    of tokens.
+    """
 
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         super().__init__(width, device)
@@ -82,7 +84,9 @@ class StateTally(BlockedTally):
 
 
 class CommonDirectionProbe(Probe):
-    """The tokens that the mean state raises, and the share of the cone that a bias could replace."""
+    """The tokens that the mean state raises, and the share of the cone that a bias
+    could replace.
+    """
 
     words = ProbeWords(
         name="common_direction",

@@ -1,4 +1,6 @@
-"""Measures of the cone: average cosine, drift and top-direction share, and the probe of its axis."""
+"""Measures of the cone: average cosine, drift and top-direction share, and the probe of
+its axis.
+"""
 
 import math
 from collections.abc import Sequence

@@ -392,7 +392,9 @@ class LossProbe(Probe):
         return torch.cat(losses).numpy(), torch.cat(scaled).numpy()
 
     def _scale_interval(self, scale: float | None, by_scale: Floats) -> list[float] | None:
-        """Return the interval of the best scale, with up to 8 groups of windows left out in turn."""
+        """Return the interval of the best scale, with up to 8 groups of windows left
+        out in turn.
+        """
         if scale is None:
             return None
         groups = np.array_split(by_scale, min(8, len(by_scale)))

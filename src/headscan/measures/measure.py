@@ -1,4 +1,6 @@
-"""Measures: pure functions of a cloud of vectors, with everything a reader must know beside them."""
+"""Measures: pure functions of a cloud of vectors, with everything a reader must know
+beside them.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

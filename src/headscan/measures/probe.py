@@ -31,7 +31,9 @@ from headscan.text import PairSet
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a probe beside the pass itself: floating-point operations, and bytes of memory."""
+    """The cost of a probe beside the pass itself: floating-point operations, and bytes
+    of memory.
+    """
 
     operations: float
     bytes: float
@@ -208,7 +210,9 @@ class Probe:
         return Cost(0, 0)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        """Return the accumulators of the pass, by site, or by "SITE|PART" where a site has several."""
+        """Return the accumulators of the pass, by site, or by "SITE|PART" where a site
+        has several.
+        """
         return {}
 
     def update(

@@ -232,7 +232,9 @@ class Followed:
         self.windows = batch.windows
 
     def _weights(self, receiver: Receiver) -> list[Tensor]:
-        """Return the weights, at a site, of the terms added before each factor, and after the last."""
+        """Return the weights, at a site, of the terms added before each factor, and
+        after the last.
+        """
         weights = [receiver.weight]
         for number in range(self.plan.points[receiver.site].factors - 1, -1, -1):
             weights.insert(0, weights[0] * self.factors[number])
