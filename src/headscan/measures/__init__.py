@@ -1,4 +1,4 @@
-"""What shape do the representations have? Measures of clouds of vectors and probes of models, a
+"""Measures of clouds of vectors and probes of models: the shape of the representations, one
 family a file.
 """
 

@@ -1,9 +1,8 @@
-"""The anatomy of a cone: how much of the squared length of the mean unit state comes from which
-part.
+"""The anatomy of a cone: the share of each part in the squared length of the mean unit state.
 
-The average cosine of n states is, up to the diagonal, |m|² with m the mean of x/‖x‖. Let m be a sum
-of parts aᵢ: then
-|m|² = Σ aᵢ·m, exactly, and aᵢ·m/|m|² is the share of part i. A share may be negative: that part takes away from the cone.
+The average cosine of n states is, up to the diagonal, |m|² with m the mean of x/‖x‖. Let m be a
+sum of parts aᵢ: then |m|² = Σ aᵢ·m, exactly, and aᵢ·m/|m|² is the share of part i. A share may be
+negative: that part takes away from the cone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,20 +14,21 @@ import torch
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
-from headscan.measures.streams import Followed, Plan
-from headscan.statistics import Accumulator, PartSums, SiteBatch
+from headscan.measures.streams import Followed, Plan, StreamPoint
+from headscan.statistics import Accumulator, PartSums, SiteBatch, Tally
 from headscan.statistics.uncertainty import Cells, Floats, StandardError
 
 RANKS = (10, 50, 200, 1000)
-"""Where bands of token frequency end, by the rank of a token in the text."""
+"""The last ranks of the bands of token frequency, by the rank of a token in the text."""
 
 COORDINATES = 8
-"""How many coordinates have a share of their own; the rest is one part."""
+"""The number of coordinates with a share of their own; the others are one part together."""
 
 
 def rank_bands(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The band of each token id [V] by its rank in the text: 0 for ranks 1 to 10, ..., 4 beyond
-    1,000.
+    """Return the band of each token id [V] by its rank in the text.
+
+    The band is 0 for ranks 1 to 10, ..., 4 beyond 1,000.
 
     >>> rank_bands(np.array([3, 9, 0]))[[1, 0]].tolist()
     [0, 0]
@@ -39,34 +39,42 @@ def rank_bands(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def band_names() -> list[str]:
-    """What the bands are called."""
+    """Return the names of the bands of token frequency."""
     starts = [1, *(rank + 1 for rank in RANKS)]
-    return [f"rank {low}-{high}" for low, high in zip(starts, RANKS, strict=False)] + [
-        f"rank {starts[-1]}-"
-    ]
+    names = [f"rank {low}-{high}" for low, high in zip(starts, RANKS, strict=False)]
+    return [*names, f"rank {starts[-1]}-"]
 
 
 def position_bands(positions: int, skip_first: int = 0) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """The band of each position from `skip_first` on, and the bands' names: 0, 1, 2-3, 4-7, ...
+    """Return the band of each position from `skip_first` on, and the bands' names.
+
+    The bands are 0, 1, 2-3, 4-7, ...
 
     >>> position_bands(6)[0].tolist(), position_bands(6)[1]
     ([0, 1, 2, 2, 3, 3], ['position 0', 'position 1', 'position 2-3', 'position 4-5'])
     """
-    places = np.arange(skip_first, positions)
-    bands = np.array([int(place).bit_length() for place in places], dtype=np.int64)
+    positions_read = np.arange(skip_first, positions)
+    bands = np.array([int(position).bit_length() for position in positions_read], dtype=np.int64)
     bands = bands - bands[0]
     names = []
     for band in range(bands[-1] + 1):
-        own = places[bands == band]
-        names.append(f"position {own[0]}" if len(own) == 1 else f"position {own[0]}-{own[-1]}")
+        members = positions_read[bands == band]
+        if len(members) == 1:
+            names.append(f"position {members[0]}")
+        else:
+            names.append(f"position {members[0]}-{members[-1]}")
     return bands, names
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The sums of a site by blocks of the text: of all unit states [C, d], and how many tokens they
-    are of [C]; `drawn` where blocks hold a document and more, so that another text would have other
-    ones, and are no stretches of a running text.
+    """The sums of a site by C blocks of the text, and the shares of parts in the mean.
+
+    Attributes:
+        units: the sum of all unit states of each block [C, d].
+        tokens: the number of tokens of each block [C].
+        drawn: whether each block holds at least one document. Another text would then have other
+            blocks; they are no stretches of one running text.
     """
 
     units: Floats
@@ -75,61 +83,66 @@ class Shares:
 
     @property
     def total(self) -> Floats:
-        """Σx/‖x‖ [d]."""
+        """The sum of all unit states, Σx/‖x‖ [d]."""
         total: Floats = self.units.sum(0)
         return total
 
     @property
     def square(self) -> float:
+        """The squared length of the sum of all unit states."""
         return float(self.total @ self.total)
 
     def of(
         self, kind: str, names: Sequence[str], sums: Floats, tokens: Floats | None = None
     ) -> Iterator[Cells]:
-        """The rows of parts whose sums by blocks are [C, K, d]; `tokens` [K] are the parts' own,
-        where they are of tokens.
-        """
-        each = sums @ self.total
-        whole = sums.sum(0)
-        yield from self._rows(kind, names, each, self.units @ whole.T, tokens)
+        """Yield the rows of K parts whose sums by blocks are [C, K, d].
 
-    def of_coordinates(self, chosen: Sequence[int]) -> Iterator[Cells]:
-        """The rows of the coordinates `chosen`, and of all others together."""
+        `tokens` [K] are the numbers of the parts' tokens, where the parts are sets of tokens.
+        """
+        along_mean = sums @ self.total
+        part_sums = sums.sum(0)
+        yield from self._rows(kind, names, along_mean, self.units @ part_sums.T, tokens)
+
+    def of_coordinates(self, coordinates: Sequence[int]) -> Iterator[Cells]:
+        """Yield the rows of these coordinates, and of all others together."""
         total = self.total
-        own = self.units[:, chosen] * total[chosen]
-        each = np.column_stack([own, self.units @ total - own.sum(1)])
-        names = [*(f"coordinate {k}" for k in chosen), "other coordinates"]
-        yield from self._rows("coordinate", names, each, each, None)
+        products = self.units[:, coordinates] * total[coordinates]
+        remaining = self.units @ total - products.sum(1)
+        along_mean = np.column_stack([products, remaining])
+        names = [*(f"coordinate {k}" for k in coordinates), "other coordinates"]
+        yield from self._rows("coordinate", names, along_mean, along_mean, None)
 
     def _rows(
-        self, kind: str, names: Sequence[str], each: Floats, beside: Floats, tokens: Floats | None
+        self,
+        kind: str,
+        names: Sequence[str],
+        along_mean: Floats,
+        along_part: Floats,
+        tokens: Floats | None,
     ) -> Iterator[Cells]:
-        """From Σ_c a·m and Σ u·a of each block [C, K]: the share, and by its derivative what each
-        block adds to its error.
+        """Yield a row for each part from two products by blocks [C, K].
+
+        `along_mean` is a_c·m of each block's part with the total, `along_part` u_c·a of each
+        block's sum with the part's total. The derivative of the share by each block gives the
+        error.
         """
         square = self.square
         n = float(self.tokens.sum())
-        shares = each.sum(0) / square
-        slope = (each + beside - 2 * shares * (self.units @ self.total)[:, None]) / square
+        shares = along_mean.sum(0) / square
+        block_squares = (self.units @ self.total)[:, None]
+        slope = (along_mean + along_part - 2 * shares * block_squares) / square
         error = StandardError.of_documents if self.drawn else StandardError.of_text
         for k, name in enumerate(names):
             deviation = error(n * slope[:, k], self.tokens)
-            share = float(shares[k])
-            interval = (
-                None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
-            )
-            row: Cells = {
-                "kind": kind,
-                "part": name,
-                "share": share,
-                "share_interval": interval,
-                "interval": interval,
-            }
-            yield row if tokens is None else row | {"tokens": float(tokens[k] / n)}
+            row = _share_row(kind, name, float(shares[k]), deviation)
+            if tokens is not None:
+                row["tokens"] = float(tokens[k] / n)
+            yield row
 
     def of_documents(self, names: Sequence[str], units: Floats, tokens: Floats) -> Iterator[Cells]:
-        """The rows of groups of documents, units [G, d]; the interval is over what the other
-        documents might have been.
+        """Yield the rows of groups of documents, with their unit sums [G, d] and tokens [G].
+
+        The interval of a group covers the choice of the other documents.
         """
         total = units.sum(0)
         square = float(units.sum(0) @ units.sum(0))
@@ -137,26 +150,38 @@ class Shares:
         for g, name in enumerate(names):
             share = float(units[g] @ total) / square
             slope = (units @ units[g] - 2 * share * (units @ total)) / square
-            others = np.arange(len(units)) != g
-            deviation = StandardError.of_documents(n * slope[others], tokens[others])
-            interval = (
-                None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
-            )
-            yield {
-                "kind": "document",
-                "part": name,
-                "share": share,
-                "share_interval": interval,
-                "interval": interval,
-                "tokens": float(tokens[g] / n),
-            }
+            is_other = np.arange(len(units)) != g
+            deviation = StandardError.of_documents(n * slope[is_other], tokens[is_other])
+            row = _share_row("document", name, share, deviation)
+            row["tokens"] = float(tokens[g] / n)
+            yield row
+
+
+def _share_row(kind: str, part: str, share: float, deviation: StandardError | None) -> Cells:
+    """Return the row of one part with its share and the interval of the share."""
+    interval = None
+    if deviation is not None:
+        interval = list(deviation.interval(share, bounds=(None, None)))
+    return {
+        "kind": kind,
+        "part": part,
+        "share": share,
+        "share_interval": interval,
+        "interval": interval,
+    }
 
 
 @dataclass(frozen=True)
 class SiteParts:
-    """One site's sums by blocks, float64: `cells` [C, bands·positions, d] with their `tokens`, and
-    `branches` [C, K, d] by name, or none; the names of bands and positions; whether blocks are
-    drawn (see `Shares`).
+    """The sums of one site by C blocks, float64.
+
+    Attributes:
+        cells: the sums of unit states by band and position [C, bands·positions, d].
+        tokens: the number of tokens in each cell [C, bands·positions].
+        bands, positions: the names of the bands of frequency and of position.
+        branches: the terms of the states [C, K, d], K = 0 where they are not known.
+        names: the names of the terms.
+        drawn: whether blocks are drawn (see `Shares`).
     """
 
     cells: Floats
@@ -168,29 +193,28 @@ class SiteParts:
     drawn: bool
 
     def rows(self) -> Iterator[Cells]:
+        """Yield the rows of all kinds of parts; none where the mean unit state is zero."""
         shares = Shares(self.cells.sum(1), self.tokens.sum(1), self.drawn)
-        blocks, width = shares.units.shape
         if not shares.square > 0:
             return
+
+        blocks, width = shares.units.shape
         grid = (blocks, len(self.bands), len(self.positions))
         cells = self.cells.reshape(*grid, width)
         tokens = self.tokens.sum(0).reshape(grid[1:])
-        chosen = np.argsort(-(shares.total**2), kind="stable")[: min(COORDINATES, width)].tolist()
         if self.names:
-            rest = shares.units - self.branches.sum(1)
-            yield from shares.of(
-                "branch",
-                [*self.names, "rounding"],
-                np.concatenate([self.branches, rest[:, None]], 1),
-            )
+            rounding = shares.units - self.branches.sum(1)
+            branches = np.concatenate([self.branches, rounding[:, None]], 1)
+            yield from shares.of("branch", [*self.names, "rounding"], branches)
         if len(self.bands) > 1:
             yield from shares.of("band", self.bands, cells.sum(2), tokens.sum(1))
         yield from shares.of("position", self.positions, cells.sum(1), tokens.sum(0))
-        yield from shares.of_coordinates(chosen)
+        largest_first = np.argsort(-(shares.total**2), kind="stable")
+        yield from shares.of_coordinates(largest_first[: min(COORDINATES, width)].tolist())
 
 
 class AnatomyProbe(Probe):
-    """Who builds the cone, and who takes it away."""
+    """Shares of the cone by branch, token frequency, position, coordinate and document."""
 
     words = ProbeWords(
         name="anatomy",
@@ -235,34 +259,45 @@ class AnatomyProbe(Probe):
         self.position_names = [""]
 
     def cost(self, setup: ProbeSetup) -> Cost:
-        places = {site: place for plan in self.plans for site, place in plan.places.items()}
-        sites = [(setup.width(site), places[site]) for site in setup.sites if site in places]
-        products = sum(width * place.sources for width, place in sites)
-        held = sum(setup.width(source) for plan in self.plans for source in plan.sources)
-        return Cost(2.0 * products * (setup.tokens or 0), 4.0 * 2048 * held + 8.0 * 16 * products)
+        points = {site: point for plan in self.plans for site, point in plan.points.items()}
+        followed_sites = [site for site in setup.sites if site in points]
+        products = sum(setup.width(site) * points[site].sources for site in followed_sites)
+        source_width = sum(setup.width(source) for plan in self.plans for source in plan.sources)
+        operations = 2.0 * products * (setup.tokens or 0)
+        return Cost(operations, 4.0 * 2048 * source_width + 8.0 * 16 * products)
+
+    def _plan_of(self, site: str) -> Plan | None:
+        """Return the plan of the stream that the site is on, or None."""
+        return next((plan for plan in self.plans if site in plan.points), None)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
         stacks = () if setup.source.lens is None else setup.source.lens.stacks
-        self.plans = [
-            plan
-            for stack in stacks
-            if (plan := Plan.of(setup.lens, stack, setup.sites)) is not None
-        ]
+        stack_plans = [Plan.of(setup.lens, stack, setup.sites) for stack in stacks]
+        self.plans = [plan for plan in stack_plans if plan is not None]
         self.followed = [Followed(plan, torch.device(setup.device)) for plan in self.plans]
+
         counts = setup.counts
-        self.bands = torch.from_numpy(
-            rank_bands(counts if counts is not None else np.zeros(0, dtype=np.int64))
-        )
-        self.band_names = ["all tokens"] if counts is None else band_names()
+        if counts is None:
+            self.bands = torch.from_numpy(rank_bands(np.zeros(0, dtype=np.int64)))
+            self.band_names = ["all tokens"]
+        else:
+            self.bands = torch.from_numpy(rank_bands(counts))
+            self.band_names = band_names()
         positions, self.position_names = position_bands(setup.context, setup.skip_first)
         self.positions = torch.from_numpy(positions)
+
         cells = len(self.band_names) * len(self.position_names)
         accumulators: dict[str, Accumulator] = {}
         for site in setup.sites:
-            place = next((plan.places[site] for plan in self.plans if site in plan.places), None)
-            sources, constants = (0, 0) if place is None else (place.sources, place.factors)
-            sizes = {"cells": cells, "sources": sources, "constants": constants}
-            accumulators[site] = PartSums(setup.width(site), **sizes, device=setup.device)
+            plan = self._plan_of(site)
+            point = StreamPoint(0, 0) if plan is None else plan.points[site]
+            accumulators[site] = PartSums(
+                setup.width(site),
+                cells=cells,
+                sources=point.sources,
+                constants=point.factors,
+                device=setup.device,
+            )
         return accumulators
 
     def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
@@ -282,10 +317,11 @@ class AnatomyProbe(Probe):
             cells = cells + len(self.position_names) * self.bands[batch.ids.cpu()]
         accumulator.update(batch, cells)
         for followed in self.followed:
-            if key in followed.plan.places:
-                followed.keep(accumulator, batch)
-                if key == followed.plan.last:
-                    followed.settle()
+            if key not in followed.plan.points:
+                continue
+            followed.keep(accumulator, batch)
+            if key == followed.plan.last:
+                followed.settle()
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
@@ -293,63 +329,72 @@ class AnatomyProbe(Probe):
             sums = data.own[site]
             assert isinstance(sums, PartSums)
             parts = [*self._parts(site, sums).rows(), *_documents(sums)]
-            if parts and not any(row["kind"] == "branch" for row in parts):
-                parts[0] |= {
-                    "notes": ["no shares by branch: what the site is a sum of is not known"]
-                }
-            rows += [{"site": site, **row} for row in parts]
             if not parts:
-                notes = ["there is no cone: the mean of the unit states is zero"]
-                rows.append(
-                    {"site": site, "kind": "branch", "part": "", "share": None, "notes": notes}
-                )
+                parts = [{"kind": "branch", "part": "", "share": None}]
+                parts[0]["notes"] = ["there is no cone: the mean of the unit states is zero"]
+            elif all(row["kind"] != "branch" for row in parts):
+                parts[0]["notes"] = ["no shares by branch: what the site is a sum of is not known"]
+            rows += [{"site": site, **row} for row in parts]
         return rows
 
     def _parts(self, site: str, sums: PartSums) -> SiteParts:
+        """Return the sums of a site, with the terms of its states where they are known."""
         blocks = sums.blocks.parts()
-        cells, tokens = (
-            torch.stack([block[name] for block in blocks]) for name in ("cells", "tokens")
-        )
-        branches = np.zeros((len(blocks), 0, sums.width))
-        names = list[str]()
-        for plan in self.plans:
-            if site in plan.places:
-                held = [
-                    torch.stack([block[name].cpu() for block in blocks])
-                    for name in ("sources", "constants")
-                ]
-                terms, biases = plan.carried(site, *held)
-                names = list(plan.sources[: terms.shape[-2]])
-                branches = terms.numpy()
-                if biases.shape[-2]:
-                    names.append(f"{plan.prefix}norm biases")
-                    branches = np.concatenate(
-                        [branches, biases.sum(-2, keepdim=True).numpy()], axis=1
-                    )
+        cells = torch.stack([block["cells"] for block in blocks])
+        tokens = torch.stack([block["tokens"] for block in blocks])
+        plan = self._plan_of(site)
         kind = site.rsplit(".", 1)[-1].split("_")[0]
-        if kind in ("attention", "cross", "mlp", "mixer") and site not in {
-            place for plan in self.plans for place in plan.places
-        }:
+        if plan is not None:
+            names, branches = _stream_terms(plan, site, blocks)
+        elif kind in ("attention", "cross", "mlp", "mixer"):
             names = [site]
             branches = cells.sum(1)[:, None].cpu().numpy()
-        held_cells = cells.cpu().numpy()
-        held_tokens = tokens.cpu().numpy()
-        documents = 1 + sums.documents.size * max((k for k, _ in sums.documents.items()), default=0)
-        drawn = documents >= len(blocks)
+        else:
+            names = []
+            branches = np.zeros((len(blocks), 0, sums.width))
+        last_group = max((number for number, _ in sums.documents.items()), default=0)
+        documents = 1 + sums.documents.size * last_group
         return SiteParts(
-            held_cells, held_tokens, self.band_names, self.position_names, branches, names, drawn
+            cells=cells.cpu().numpy(),
+            tokens=tokens.cpu().numpy(),
+            bands=self.band_names,
+            positions=self.position_names,
+            branches=branches,
+            names=names,
+            drawn=documents >= len(blocks),
         )
+
+
+def _stream_terms(
+    plan: Plan, site: str, blocks: Sequence[Tally]
+) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """Return the names of the terms of a stream's states, and their sums by blocks [C, K, d]."""
+    sources = torch.stack([block["sources"].cpu() for block in blocks])
+    constants = torch.stack([block["constants"].cpu() for block in blocks])
+    terms, biases = plan.carried(site, sources, constants)
+    names = list(plan.sources[: terms.shape[-2]])
+    if not biases.shape[-2]:
+        return names, terms.numpy()
+
+    names.append(f"{plan.prefix}norm biases")
+    bias_sum = biases.sum(-2, keepdim=True)
+    return names, np.concatenate([terms.numpy(), bias_sum.numpy()], axis=1)
 
 
 def _documents(sums: PartSums) -> list[Cells]:
+    """Return the rows of groups of documents; none where the mean unit state is zero."""
     groups = sums.documents.items()
-    size = sums.documents.size
-    units = np.array([group["unit"].cpu().numpy() for _, group in groups]).reshape(len(groups), -1)
-    tokens = np.array([float(group["tokens"]) for _, group in groups])
-    if not len(groups) or not float(np.square(units.sum(0)).sum()) > 0:
+    if not groups:
         return []
-    names = [
-        f"document {k * size}" if size == 1 else f"documents {k * size}-{k * size + size - 1}"
-        for k, _ in groups
-    ]
+
+    units = np.array([group["unit"].cpu().numpy() for _, group in groups])
+    tokens = np.array([float(group["tokens"]) for _, group in groups])
+    if not float(np.square(units.sum(0)).sum()) > 0:
+        return []
+    size = sums.documents.size
+    if size == 1:
+        names = [f"document {number}" for number, _ in groups]
+    else:
+        starts = [number * size for number, _ in groups]
+        names = [f"documents {start}-{start + size - 1}" for start in starts]
     return list(Shares(units, tokens).of_documents(names, units, tokens))

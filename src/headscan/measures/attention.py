@@ -1,5 +1,5 @@
-"""Attention drift: do a head's queries and keys share directions, so that it can be sharp without
-looking at the token?
+"""Attention drift: the directions that a head's queries and keys share, with which it can be sharp
+without looking at the token.
 
 Godey et al. 2024 (arXiv:2401.12143): during training the mean query and mean key of a head grow and
 align (or oppose) each other, scores get a common offset, and attention sharpens. Here: per head,
@@ -23,34 +23,37 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.statistics import Tally
-from headscan.statistics.uncertainty import Cells, with_intervals
+from headscan.statistics.uncertainty import Bounds, Cells, with_intervals
 
 NO_MEAN = "its queries or keys are zero on average"
 
 NAME = "headscan-heads"
-HEADS = (
-    "query_norm",
-    "key_norm",
-    "query_drift",
-    "key_drift",
-    "drift_cosine",
-    "attention_entropy",
-    "sharpness",
-    "first_share",
-)
+BOUNDS: dict[str, Bounds] = {
+    "query_norm": (0.0, None),
+    "key_norm": (0.0, None),
+    "query_drift": (0.0, 1.0),
+    "key_drift": (0.0, 1.0),
+    "drift_cosine": (-1.0, 1.0),
+    "attention_entropy": (0.0, None),
+    "sharpness": (0.0, 1.0),
+    "first_share": (0.0, 1.0),
+}
+"""The ranges of the numbers of a head."""
+
+ATTENTION_TOKENS = 4096
+"""The number of tokens that the probe reads."""
 
 
 @contextmanager
 def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
-    """A context in which every attention call of the model adds to a tally of its layer, {call
-    order: Tally}.
+    """Add every attention call of the model to a tally of its layer, within a context.
 
-    Attention then runs with an explicit mask through torch's `scaled_dot_product_attention`, which
-    may move outputs in the last digits. Raises BadInput for a model whose attention does not go
-    through transformers' interface.
+    The tallies are by the order of the layers' calls. Attention then runs with an explicit mask
+    through torch's `scaled_dot_product_attention`, which may move outputs in the last digits.
+    Raises BadInput for a model whose attention does not go through transformers' interface.
     """
     tallies: dict[int, Tally] = {}
-    modules: dict[int, int] = {}
+    layers: dict[int, int] = {}
 
     def attend(
         module: torch.nn.Module,
@@ -60,75 +63,76 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, None]:
-        layer = modules.setdefault(id(module), len(modules))
-        _add(
-            tallies,
-            layer,
-            query,
-            key,
-            attention_mask,
-            options.get("scaling"),
-            getattr(module, "is_causal", False),
-        )
+        layer = layers.setdefault(id(module), len(layers))
+        causal = getattr(module, "is_causal", False)
+        scores = _scores(query, key, attention_mask, options.get("scaling"), causal)
+        if layer not in tallies:
+            tallies[layer] = _empty_tally(query.shape[1], query.shape[3])
+        _add(tallies[layer], query, key, scores)
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, eager_mask)
-    before = lens.model.config._attn_implementation
+    previous_implementation = lens.model.config._attn_implementation
     try:
         lens.model.set_attn_implementation(NAME)
         yield tallies
     except ValueError as error:
         raise BadInput(f"The attention of {lens.name} cannot be watched: {error}") from None
     finally:
-        lens.model.set_attn_implementation(before)
+        lens.model.set_attn_implementation(previous_implementation)
 
 
-def _add(
-    tallies: dict[int, Tally],
-    layer: int,
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    scaling: float | None,
-    causal: bool,
-) -> None:
-    """Add queries [B, H, T, e] and keys [B, K, T, e] of one call; K divides H (grouped queries)."""
-    batch, heads, length, width = query.shape
-    if layer not in tallies:
-        shapes = {"query": (heads, width), "key": (heads, width)} | dict.fromkeys(
-            ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices"),
-            (heads,),
-        )
-        tallies[layer] = Tally(shapes)
-    tally = tallies[layer]
+def _repeated(key: Tensor, heads: int) -> Tensor:
+    """Return the key of each of the query's heads; K divides H (grouped queries)."""
+    return key.detach().float().repeat_interleave(heads // key.shape[1], dim=1)
+
+
+def _scores(
+    query: Tensor, key: Tensor, mask: Tensor | None, scaling: float | None, causal: bool
+) -> Tensor:
+    """Return the masked scores [B, H, T, S] of queries [B, H, T, e] and keys [B, K, S, e]."""
+    _, heads, length, width = query.shape
     q = query.detach().float()
-    k = key.detach().float().repeat_interleave(heads // key.shape[1], dim=1)
+    k = _repeated(key, heads)
     scores = q @ k.transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)
     if mask is not None:
-        scores = (
-            scores.masked_fill(~mask, -torch.inf)
-            if mask.dtype == torch.bool
-            else scores + mask.float()
-        )
-    elif causal:
-        hidden = torch.ones(length, key.shape[2], dtype=torch.bool, device=q.device).triu(
-            key.shape[2] - length + 1
-        )
-        scores = scores.masked_fill(hidden, -torch.inf)
+        if mask.dtype == torch.bool:
+            return scores.masked_fill(~mask, -torch.inf)
+        return scores + mask.float()
+    if causal:
+        ones = torch.ones(length, key.shape[2], dtype=torch.bool, device=q.device)
+        hidden = ones.triu(key.shape[2] - length + 1)
+        return scores.masked_fill(hidden, -torch.inf)
+    return scores
+
+
+def _empty_tally(heads: int, width: int) -> Tally:
+    """Return a tally of one layer's heads."""
+    names = ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices")
+    vectors = {"query": (heads, width), "key": (heads, width)}
+    return Tally(vectors | dict.fromkeys(names, (heads,)))
+
+
+def _add(tally: Tally, query: Tensor, key: Tensor, scores: Tensor) -> None:
+    """Add queries [B, H, T, e], keys [B, K, S, e] and masked scores [B, H, T, S] of one call."""
+    batch, heads, length, _ = query.shape
+    q = query.detach().float().double()
+    k = _repeated(key, heads).double()
     logs = torch.log_softmax(scores, dim=-1)
     shares = logs.exp()
     entropy = -torch.where(shares > 0, shares * logs, 0.0).sum(-1).double()  # [B, H, T]
     allowed = scores > torch.finfo(scores.dtype).min / 2
     visible = allowed.sum(-1).double()
     choice = visible > 1
+    sharpness = 1 - entropy / visible.clamp(min=2).log()
     sums = {
-        "query": q.double().sum((0, 2)),
-        "key": k.double().sum((0, 2)),
-        "query_norm": torch.linalg.vector_norm(q.double(), dim=-1).sum((0, 2)),
-        "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)),
+        "query": q.sum((0, 2)),
+        "key": k.sum((0, 2)),
+        "query_norm": torch.linalg.vector_norm(q, dim=-1).sum((0, 2)),
+        "key_norm": torch.linalg.vector_norm(k, dim=-1).sum((0, 2)),
         "entropy": entropy.sum((0, 2)),
-        "sharpness": torch.where(choice, 1 - entropy / visible.clamp(min=2).log(), 0.0).sum((0, 2)),
+        "sharpness": torch.where(choice, sharpness, 0.0).sum((0, 2)),
         "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
         "positions": torch.full((heads,), float(batch * length)),
         "choices": choice.double().sum((0, 2)),
@@ -140,26 +144,31 @@ def _add(
 def watched(
     lens: Lens, batches: Iterable[Tensor]
 ) -> tuple[dict[int, Tally], list[dict[int, Tally]]]:
-    """What `watch_heads` gathers of all batches of ids [B, T] together, and of each; one forward
-    pass. Raises BadInput for a model without attention that can be watched.
+    """Return the tallies of `watch_heads` of all batches of ids [B, T] together, and of each batch.
+
+    Cost: one forward pass. Raises BadInput for a model without attention that can be watched.
     """
     deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
     parts: list[dict[int, Tally]] = []
     for ids in batches:
         with watch_heads(lens) as tallies:
-            lens.run(ids, sites=deepest, each=lambda site, states: None)
+            lens.run(ids, sites=deepest, each=_pass_over)
         parts.append(tallies)
     if not any(parts):
         raise BadInput(f"{lens.name} has no attention that transformers' attention interface runs.")
-    whole = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
+    total = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
     for part in parts[1:]:
         for layer, tally in part.items():
-            whole[layer].merge(tally)
-    return whole, parts
+            total[layer].merge(tally)
+    return total, parts
+
+
+def _pass_over(_site: str, _states: Tensor) -> None:
+    """Do nothing with the states of a site."""
 
 
 def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
-    """One row a layer and head, from what `watch_heads` gathered.
+    """Return one row for each layer and head, from the tallies of `watch_heads`.
 
         query_norm, key_norm: the norm of the mean query and of the mean key, in the units of the
             scores' factors;
@@ -178,67 +187,59 @@ def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
     for layer, tally in sorted(tallies.items()):
         n = tally["positions"]
         choices = tally["choices"].clamp(min=1)
-        query = tally["query"] / n[:, None]
-        key = tally["key"] / n[:, None]
-        lengths = torch.linalg.vector_norm(query, dim=-1), torch.linalg.vector_norm(key, dim=-1)
-        cosine = (query * key).sum(-1) / (lengths[0] * lengths[1])
-        drifts = [
-            length * n / tally[name]
-            for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)
-        ]
+        mean_query = tally["query"] / n[:, None]
+        mean_key = tally["key"] / n[:, None]
+        query_norm = torch.linalg.vector_norm(mean_query, dim=-1)
+        key_norm = torch.linalg.vector_norm(mean_key, dim=-1)
+        columns = {
+            "query_norm": query_norm,
+            "key_norm": key_norm,
+            "query_drift": query_norm * n / tally["query_norm"],
+            "key_drift": key_norm * n / tally["key_norm"],
+            "drift_cosine": (mean_query * mean_key).sum(-1) / (query_norm * key_norm),
+            "attention_entropy": tally["entropy"] / n,
+            "sharpness": tally["sharpness"] / choices,
+            "first_share": tally["first"] / choices,
+        }
         for head in range(len(n)):
-            values = {
-                "query_norm": lengths[0][head],
-                "key_norm": lengths[1][head],
-                "query_drift": drifts[0][head],
-                "key_drift": drifts[1][head],
-                "drift_cosine": cosine[head],
-                "attention_entropy": tally["entropy"][head] / n[head],
-                "sharpness": tally["sharpness"][head] / choices[head],
-                "first_share": tally["first"][head] / choices[head],
-            }
-            clean = {
-                name: float(value) if math.isfinite(float(value)) else None
-                for name, value in values.items()
-            }
-            rows.append({"site": f"block.{layer}.attention", "head": head, **clean})
+            row: Cells = {"site": f"block.{layer}.attention", "head": head}
+            for name, column in columns.items():
+                value = float(column[head])
+                row[name] = value if math.isfinite(value) else None
+            rows.append(row)
     return rows
 
 
 def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
-    """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and
-    one more T x T product.
+    """Return `head_rows` of one pass of the model over batches of ids [B, T].
 
     From three batches on, each number has a 95 % interval, NAME_interval: each batch is left out by
-    turns.
+    turns. Cost: the forward pass and one more T x T product.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> config = GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+    >>> lens = Lens(GPT2LMHeadModel(config))
     >>> rows = attention_drift(lens, [torch.arange(12).reshape(1, 12)])
     >>> len(rows), rows[3]["site"], rows[3]["head"]
     (4, 'block.1.attention', 1)
     """
-    whole, parts = watched(lens, batches)
-    rows = head_rows(whole)
-    others = (
-        [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts]
-        if len(parts) > 2
-        else []
-    )
+    total, parts = watched(lens, batches)
+    left_out: list[list[Cells]] = []
+    if len(parts) > 2:
+        for part in parts:
+            remaining = {layer: total[layer].without(part[layer]) for layer in part}
+            left_out.append(head_rows(remaining))
     sizes = [float(part[min(part)]["positions"][0]) for part in parts]
-    unbounded = ("attention_entropy", "query_norm", "key_norm")
-    bounds = {
-        name: (-1.0 if name == "drift_cosine" else 0.0, None if name in unbounded else 1.0)
-        for name in HEADS
-    }
-    return [
-        row | with_intervals(row, [other[k] for other in others], sizes, bounds)
-        for k, row in enumerate(rows)
-    ]
+
+    rows: list[Cells] = []
+    for k, row in enumerate(head_rows(total)):
+        rows_without = [batch_rows[k] for batch_rows in left_out]
+        rows.append(row | with_intervals(row, rows_without, sizes, BOUNDS))
+    return rows
 
 
 class AttentionProbe(Probe):
-    """Mean queries and keys."""
+    """Mean queries and keys of every head, and how sharp its attention is."""
 
     words = ProbeWords(
         name="attention",
@@ -327,6 +328,3 @@ class AttentionProbe(Probe):
             return attention_drift(setup.lens, ids.tensor_split(parts))
         except BadInput as error:
             return [{"site": "attention", "notes": [str(error)], **dict.fromkeys(self.fields)}]
-
-
-ATTENTION_TOKENS = 4096

@@ -1,4 +1,4 @@
-"""What the common direction says: the logits of the mean state, against how frequent each token is."""
+"""The common direction: the logits of the mean state, against how frequent each token is."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,23 +17,29 @@ from headscan.text import display
 
 
 def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """Pearson's r of each row of x [k, n] with y [n], or with its own row of y [k, n], under
-    weights of the same shape as y; NaN where either is constant. In [−1, 1].
+    """Return Pearson's r of each row of x [k, n] with y [n], or with its own row of y [k, n].
 
-    >>> float(weighted_correlation(np.array([[1.0, 2.0, 9.0]]), np.array([2.0, 4.0, 0.0]), np.array([1.0, 1.0, 0.0]))[0])
+    The weights have the same shape as y; r is NaN where either is constant. In [−1, 1].
+
+    >>> x = np.array([[1.0, 2.0, 9.0]])
+    >>> y = np.array([2.0, 4.0, 0.0])
+    >>> float(weighted_correlation(x, y, np.array([1.0, 1.0, 0.0]))[0])
     1.0
     """
     w = weights / weights.sum(-1, keepdims=True)
     x = x - (w * x).sum(-1, keepdims=True)
     y = y - (w * y).sum(-1, keepdims=True)
+    variance_x = (w * x * x).sum(-1)
+    variance_y = (w * y * y).sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        r: Floats = (w * x * y).sum(-1) / np.sqrt((w * x * x).sum(-1) * (w * y * y).sum(-1))
+        r: Floats = (w * x * y).sum(-1) / np.sqrt(variance_x * variance_y)
     return r
 
 
 def correlations(logits: Floats, counts: npt.NDArray[np.int64]) -> Floats:
-    """r of logits [k, n] with the log frequency of the tokens [n] or [k, n], each token weighted by
-    its frequency.
+    """Return the r of logits [k, n] with the log frequency of the tokens [n] or [k, n].
+
+    Each token is weighted by its frequency.
 
     >>> float(correlations(np.log(np.array([[8.0, 4.0, 1.0]])), np.array([8, 4, 1]))[0])
     1.0
@@ -45,7 +51,7 @@ def correlations(logits: Floats, counts: npt.NDArray[np.int64]) -> Floats:
 def permuted(
     logits: Floats, counts: npt.NDArray[np.int64], generator: np.random.Generator, draws: int
 ) -> Floats:
-    """The null: the weighted r of the same logits [n], dealt out to other tokens at random [draws].
+    """Return the null [draws]: the weighted r of the logits [n], permuted over the tokens.
 
     >>> null = permuted(np.arange(50.0), np.arange(1, 51), np.random.default_rng(0), 200)
     >>> bool(abs(null.mean()) < 0.1 < null.std() < 0.3)
@@ -54,12 +60,14 @@ def permuted(
     return correlations(generator.permuted(np.tile(logits, (draws, 1)), axis=1), counts)
 
 
-DRAWS = 400
+DRAWS = 400  # permutations, and random states, of the nulls
 SPOKEN = 6  # tokens that are named
 
 
 class StateTally(BlockedTally):
-    """Σx and the number of tokens, in the same blocks as the counts of tokens."""
+    """The sum of the states and the number of tokens, in the same blocks as the counts
+    of tokens.
+    """
 
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         super().__init__(width, device)
@@ -76,7 +84,9 @@ class StateTally(BlockedTally):
 
 
 class CommonDirectionProbe(Probe):
-    """What the common direction says, and how much of it is gauge."""
+    """The tokens that the mean state raises, and the share of the cone that a bias
+    could replace.
+    """
 
     words = ProbeWords(
         name="common_direction",
@@ -167,7 +177,8 @@ class CommonDirectionProbe(Probe):
     )
 
     def reason(self, setup: ProbeSetup) -> str | None:
-        if (head := setup.lens.traits.linear_head) is None:
+        head = setup.lens.traits.linear_head
+        if head is None:
             return "its head is no linear map of the states at a site"
         return None if head.site == setup.last else f"its head reads {head.site}"
 
@@ -176,53 +187,61 @@ class CommonDirectionProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         tally = data.own[setup.last]
-        head = setup.head
         assert isinstance(tally, StateTally)
-        whole = tally.total()
-        parts = tally.parts()
-        mean = whole["total"].cpu() / whole["tokens"].cpu()
+        total = tally.total()
+        mean = total["total"].cpu() / total["tokens"].cpu()
         row: Cells = {"site": setup.last} | dict.fromkeys(self.fields)
-        counts = np.asarray(data.counts, dtype=np.int64)
-        seen = np.flatnonzero(counts)
-        if len(seen) > 1:
-            chosen = torch.from_numpy(seen).to(head.weight.device)
-            weight = head.weight[chosen].double().cpu().numpy()
-            bias = 0.0 if head.bias is None else head.bias[chosen].double().cpu().numpy()
-            row |= _said(weight, bias, mean.numpy(), counts[seen], setup.seed)
-            others = [
-                (whole["total"] - part["total"]) / (whole["tokens"] - part["tokens"])
-                for part in parts
-            ]
-            if len(parts) > 2 and len(data.count_parts) == len(parts):
-                left = np.stack([(counts - part)[seen] for part in data.count_parts])
-                values = correlations(torch.stack(others).cpu().numpy() @ weight.T + bias, left)
-                clean = [float(value) if np.isfinite(value) else None for value in values]
-                sizes = [float(part["tokens"]) for part in parts]
-                row["correlation_interval"] = jackknife(
-                    number(row["correlation"]), clean, sizes, bounds=(-1.0, 1.0)
-                )
-        ids = (
-            head.logits(mean.to(head.weight))
-            .float()
-            .topk(min(SPOKEN, len(head.weight)))
-            .indices.tolist()
-        )
-        row["says"] = " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
+        row |= _frequency_cells(setup, data, tally, mean)
+        row["says"] = _raised_tokens(setup, mean)
         row["stream_gauge"] = _along_ones(setup, data)
         if setup.last in data.sample:
             row |= _gauge(data.sample[setup.last].double().numpy(), mean.numpy(), data.blocks)
         return [row]
 
 
-def _said(
+def _frequency_cells(setup: ProbeSetup, data: ProbeData, tally: StateTally, mean: Tensor) -> Cells:
+    """Return the correlation of the mean state's logits with log frequency, and its nulls."""
+    counts = np.asarray(data.counts, dtype=np.int64)
+    token_ids = np.flatnonzero(counts)
+    if len(token_ids) < 2:
+        return {}
+
+    head = setup.head
+    indices = torch.from_numpy(token_ids).to(head.weight.device)
+    weight = head.weight[indices].double().cpu().numpy()
+    bias = 0.0 if head.bias is None else head.bias[indices].double().cpu().numpy()
+    cells = _against_nulls(weight, bias, mean.numpy(), counts[token_ids], setup.seed)
+    parts = tally.parts()
+    if len(parts) < 3 or len(data.count_parts) != len(parts):
+        return cells
+
+    total = tally.total()
+    means_without = torch.stack(
+        [(total["total"] - part["total"]) / (total["tokens"] - part["tokens"]) for part in parts]
+    )
+    counts_without = np.stack([(counts - part)[token_ids] for part in data.count_parts])
+    values = correlations(means_without.cpu().numpy() @ weight.T + bias, counts_without)
+    left_out = [float(value) if np.isfinite(value) else None for value in values]
+    sizes = [float(part["tokens"]) for part in parts]
+    correlation = number(cells.get("correlation"))
+    cells["correlation_interval"] = jackknife(correlation, left_out, sizes, bounds=(-1.0, 1.0))
+    return cells
+
+
+def _against_nulls(
     weight: Floats, bias: Floats | float, mean: Floats, counts: npt.NDArray[np.int64], seed: int
 ) -> Cells:
+    """Return the correlation, with a quantile and a p-value of each null.
+
+    The nulls are the same logits permuted, and the logits of random states as long as the mean.
+    """
     generator = np.random.default_rng(seed)
     logits = weight @ mean + bias
-    weighted = float(correlations(logits[None], counts)[0])
-    if not np.isfinite(weighted):
+    correlation = float(correlations(logits[None], counts)[0])
+    if not np.isfinite(correlation):
         return {}
-    cells: Cells = {"correlation": weighted}
+
+    cells: Cells = {"correlation": correlation}
     directions = generator.standard_normal((DRAWS, len(mean)))
     directions *= np.linalg.norm(mean) / np.linalg.norm(directions, axis=1, keepdims=True)
     nulls = {
@@ -230,46 +249,67 @@ def _said(
         "random": correlations(directions @ weight.T + bias, counts),
     }
     for name, null in nulls.items():
-        null = np.abs(null[np.isfinite(null)])
-        cells[name] = float(np.quantile(null, 0.95)) if len(null) else None
-        cells[f"{name}_p"] = float((1 + (null >= abs(weighted)).sum()) / (1 + len(null)))
+        sizes = np.abs(null[np.isfinite(null)])
+        as_large = (sizes >= abs(correlation)).sum()
+        cells[name] = float(np.quantile(sizes, 0.95)) if len(sizes) else None
+        cells[f"{name}_p"] = float((1 + as_large) / (1 + len(sizes)))
     return cells
 
 
+def _raised_tokens(setup: ProbeSetup, mean: Tensor) -> str:
+    """Return the tokens whose logits the mean state raises most, largest first."""
+    head = setup.head
+    logits = head.logits(mean.to(head.weight)).float()
+    ids = logits.topk(min(SPOKEN, len(head.weight))).indices.tolist()
+    return " ".join(repr(token) for token in display(setup.lens.tokenizer, ids))
+
+
 def _gauge(states: Floats, mean: Floats, blocks: npt.NDArray[np.int64]) -> Cells:
-    cells: Cells = {}
+    """Return the average cosine of states [n, d] with and without the mean, and the gauge."""
     blocks = blocks[: len(states)]
-    numbers = np.unique(blocks)
+    numbers, counts = np.unique(blocks, return_counts=True)
+    sizes = [float(count) for count in counts]
+    cells: Cells = {}
+    cosines: dict[str, float | None] = {}
     for name, rows in (("cosine", states), ("cosine_after", states - mean)):
-        cells[name] = value = average_cosine(Cloud.of_rows(rows))
-        others = (
-            [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers]
-            if len(numbers) > 2
-            else []
-        )
-        sizes = [float((blocks == one).sum()) for one in numbers]
-        cells[f"{name}_interval"] = (
-            jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
-        )
-    before = cells["cosine"]
-    after = cells["cosine_after"]
-    if isinstance(before, float) and isinstance(after, float) and before >= 0.01:
-        cells["gauge"] = 1 - after / before
+        cosines[name] = average_cosine(Cloud.of_rows(rows))
+        cells[name] = cosines[name]
+        cells[f"{name}_interval"] = None
+        if len(numbers) > 2:
+            left_out = [average_cosine(Cloud.of_rows(rows[blocks != block])) for block in numbers]
+            cells[f"{name}_interval"] = jackknife(
+                cosines[name], left_out, sizes, bounds=(-1.0, 1.0)
+            )
+    cosine = cosines["cosine"]
+    cosine_after = cosines["cosine_after"]
+    if cosine is not None and cosine_after is not None and cosine >= 0.01:
+        cells["gauge"] = 1 - cosine_after / cosine
     return cells
 
 
 def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
+    """Return the share of the cone at the last block along the vector of ones.
+
+    It is 0 for a model whose final norm does not centre, and None where there is no cone.
+    """
     cloud = data.clouds.get(setup.deepest)
-    square = 0.0 if cloud is None else float(cloud.unit_sum @ cloud.unit_sum)
-    if cloud is None or not square > 0:
+    if cloud is None:
         return None
-    stack = next((one for one in setup.lens.stacks if setup.deepest in one.taps), None)
-    tap = None if stack is None else stack.taps.get(f"{stack.prefix}final_norm")
-    norm = (
-        None
-        if tap is None or not isinstance(tap.module, nn.Module)
-        else Norm.of(tap.module, tap.width)
-    )
-    if stack is None or norm is None or not norm.centred or not all(stack.plain):
+    square = float(cloud.unit_sum @ cloud.unit_sum)
+    if not square > 0:
+        return None
+    if not _centred_stream(setup):
         return 0.0
     return float(cloud.unit_sum.sum() ** 2 / (cloud.width * square))
+
+
+def _centred_stream(setup: ProbeSetup) -> bool:
+    """Return whether all that reads the deepest site's stream subtracts the mean first."""
+    stack = next((stack for stack in setup.lens.stacks if setup.deepest in stack.taps), None)
+    if stack is None or not all(stack.plain):
+        return False
+    tap = stack.taps.get(f"{stack.prefix}final_norm")
+    if tap is None or not isinstance(tap.module, nn.Module):
+        return False
+    norm = Norm.of(tap.module, tap.width)
+    return norm is not None and norm.centred

@@ -1,7 +1,10 @@
-"""Average cosine: The cosine between two tokens, averaged over all pairs."""
+"""Measures of the cone: average cosine, drift and top-direction share, and the probe of
+its axis.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,17 +14,24 @@ from headscan.measures.spectrum import share_ends, share_gradient, shares_of
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, SiteStatistics
 from headscan.statistics.linearisation import Gradient, Moments
-from headscan.statistics.uncertainty import Cells, jackknife
+from headscan.statistics.uncertainty import Bounds, Cells, Floats, jackknife
 
 NO_AXIS = "another width, or directions that cancel out"
 
 
 def _average_cosine_gradient(at: Moments) -> Gradient | None:
-    """2m/(1 − z)², z the share of vectors without a direction."""
-    rest = 1 - at.zeros
-    if rest <= 0:
+    """Return the derivative 2m/(1 − z)², with z the share of vectors without a direction."""
+    directed = 1 - at.zeros
+    if directed <= 0:
         return None
-    return Gradient(unit=2 * at.unit / rest**2, zeros=2 * float(at.unit @ at.unit) / rest**3)
+    return Gradient(
+        unit=2 * at.unit / directed**2, zeros=2 * float(at.unit @ at.unit) / directed**3
+    )
+
+
+def _cosine_ends(count: int, _width: int) -> Bounds:
+    """Return the least and greatest average cosine of `count` vectors."""
+    return -1 / max(count - 1, 1), 1.0
 
 
 @measure(
@@ -39,10 +49,10 @@ def _average_cosine_gradient(at: Moments) -> Gradient | None:
     order=1,
     docs="cones.md",
     gradient=_average_cosine_gradient,
-    ends=lambda count, width: (-1 / max(count - 1, 1), 1.0),
+    ends=_cosine_ends,
 )
 def average_cosine(cloud: Cloud) -> float | None:
-    """Mean cosine over all ordered pairs of distinct vectors, exact.
+    """Return the mean cosine over all ordered pairs of distinct vectors, exact.
 
     The double sum Σᵢⱼ ûᵢ·ûⱼ is ‖Σû‖², and its n diagonal terms are 1 each; so one vector sum
     replaces n² cosines. In [−1/(n−1), 1]. Vectors of norm zero have no direction and are left out.
@@ -52,11 +62,13 @@ def average_cosine(cloud: Cloud) -> float | None:
     0.471405
     """
     n = cloud.count - cloud.zeros
-    return float((cloud.unit_sum @ cloud.unit_sum - n) / (n * (n - 1))) if n >= 2 else None
+    if n < 2:
+        return None
+    return float((cloud.unit_sum @ cloud.unit_sum - n) / (n * (n - 1)))
 
 
 def _drift_gradient(at: Moments) -> Gradient | None:
-    """μ/(‖μ‖·ν) by the mean and −‖μ‖/ν² by the mean norm ν."""
+    """Return the derivatives μ/(‖μ‖·ν) by the mean and −‖μ‖/ν² by the mean norm ν."""
     length = float(np.linalg.norm(at.mean))
     if not length > 0 or not at.norm > 0:
         return None
@@ -81,17 +93,20 @@ def _drift_gradient(at: Moments) -> Gradient | None:
     gradient=_drift_gradient,
 )
 def drift(cloud: Cloud) -> float | None:
-    """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh
-    more.
+    """Return the norm of the mean over the mean norm.
+
+    It is in [0, 1] by the triangle inequality. Long vectors weigh more.
 
     >>> drift(Cloud.of_rows([[3.0, 4.0], [3.0, 4.0]]))
     1.0
     """
-    return float(np.linalg.norm(cloud.vector_sum)) / cloud.norm_sum if cloud.norm_sum > 0 else None
+    if not cloud.norm_sum > 0:
+        return None
+    return float(np.linalg.norm(cloud.vector_sum)) / cloud.norm_sum
 
 
 def _top_direction_share_gradient(at: Moments) -> Gradient | None:
-    """(v₁v₁ᵀ − share)/Σλ."""
+    """Return the derivative (v₁v₁ᵀ − share)/Σλ."""
     if not at.trace > 0:
         return None
     first = np.zeros(len(at.energies))
@@ -119,8 +134,9 @@ def _top_direction_share_gradient(at: Moments) -> Gradient | None:
     ends=share_ends,
 )
 def top_direction_share(cloud: Cloud) -> float | None:
-    """Share of Σ‖x‖² along the first singular direction; in [1/d, 1]. Uncentred, so a cone's axis
-    counts.
+    """Return the share of Σ‖x‖² along the first singular direction; in [1/d, 1].
+
+    It is uncentred, so a cone's axis counts.
 
     >>> round(top_direction_share(Cloud.of_rows([[2, 0], [0, 1]])), 6)
     0.8
@@ -129,54 +145,67 @@ def top_direction_share(cloud: Cloud) -> float | None:
     return None if shares is None else float(shares[0])
 
 
-def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[Cells]:
-    """Each site's axis against the one before, the first and the last: `to_previous`, `to_first`,
-    `to_last`.
+@dataclass(frozen=True)
+class _Axes:
+    """The unit axes of a site [1 + blocks, d]: of all tokens, then without each block in turn.
 
-    Each with its 95 % interval over the sites' fine blocks of text; `rest`: without position 0 of
-    each window. A site has an axis, Σû/‖Σû‖, where ‖Σû‖ is at least 1e-12·n. Cost
-    O(sites·blocks·d).
+    `sizes` are the numbers of the blocks' vectors with a direction. An axis that is not defined is
+    NaN.
     """
-    sums = []
-    counts = []
-    for statistics in sites:
-        others, first = statistics.fine.table.cpu().numpy()
-        every = others + first
-        width = statistics.width
-        parts = (others if rest else every)[every[:, -4] > 0]
-        units = parts[:, :width]
-        sizes = parts[:, -4] - parts[:, -3]
-        # all, then without each block
-        whole = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])
-        lengths = np.linalg.norm(whole, axis=1)
-        least = 1e-12 * np.concatenate([[sizes.sum()], sizes.sum() - sizes])
-        sums.append(
-            np.where(
-                (lengths > least)[:, None], whole / np.maximum(lengths, 1e-300)[:, None], np.nan
-            )
-        )
-        counts.append(sizes)
-    rows = []
-    for k, mine in enumerate(sums):
+
+    axes: Floats
+    sizes: Floats
+
+
+def _axes(statistics: SiteStatistics, *, without_first: bool) -> _Axes:
+    """Return the axes of a site, from its sums by fine blocks of text."""
+    later, first = statistics.fine.table.cpu().numpy()
+    all_positions = later + first
+    sums = later if without_first else all_positions
+    sums = sums[all_positions[:, -4] > 0]
+    units = sums[:, : statistics.width]
+    sizes = sums[:, -4] - sums[:, -3]
+    unit_sums = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])
+    lengths = np.linalg.norm(unit_sums, axis=1)
+    least = 1e-12 * np.concatenate([[sizes.sum()], sizes.sum() - sizes])
+    directions = unit_sums / np.maximum(lengths, 1e-300)[:, None]
+    return _Axes(np.where((lengths > least)[:, None], directions, np.nan), sizes)
+
+
+def _axis_cosines(axes: Floats, reference: Floats | None) -> list[float | None]:
+    """Return the cosine of each axis to that of the reference, or None where it has none."""
+    if reference is None or reference.shape != axes.shape:
+        return [None] * len(axes)
+    cosines = np.clip((axes * reference).sum(1), -1.0, 1.0)
+    return [None if math.isnan(cosine) else float(cosine) for cosine in cosines]
+
+
+def axis_course(sites: Sequence[SiteStatistics], *, without_first: bool = False) -> list[Cells]:
+    """Return the cosines of each site's axis to that of the previous, the first and the last site.
+
+    The keys are `to_previous`, `to_first` and `to_last`, each with its 95 % interval over the
+    sites' fine blocks of text; `without_first`: without position 0 of each window. A site has an
+    axis, Σû/‖Σû‖, where ‖Σû‖ is at least 1e-12·n. Cost O(sites·blocks·d).
+    """
+    courses = [_axes(statistics, without_first=without_first) for statistics in sites]
+    rows: list[Cells] = []
+    for k, course in enumerate(courses):
+        references = {
+            "to_previous": courses[k - 1].axes if k else None,
+            "to_first": courses[0].axes,
+            "to_last": courses[-1].axes,
+        }
         row: Cells = {}
-        for name, other in (("to_previous", k - 1), ("to_first", 0), ("to_last", len(sums) - 1)):
-            known = other >= 0 and sums[other].shape == mine.shape
-            cosines = (
-                np.clip((mine * sums[other]).sum(1), -1.0, 1.0)
-                if known
-                else np.full(len(mine), np.nan)
-            )
-            values = [None if math.isnan(value) else float(value) for value in cosines]
-            row[name] = values[0]
-            row[f"{name}_interval"] = jackknife(
-                values[0], values[1:], counts[k], bounds=(-1.0, 1.0)
-            )
+        for name, reference in references.items():
+            cosine, *left_out = _axis_cosines(course.axes, reference)
+            row[name] = cosine
+            row[f"{name}_interval"] = jackknife(cosine, left_out, course.sizes, bounds=(-1.0, 1.0))
         rows.append(row)
     return rows
 
 
 class AxisProbe(Probe):
-    """Does the cone keep its axis from layer to layer?"""
+    """Cosines between the cone's axes at different sites."""
 
     needs = "vectors"
     words = ProbeWords(
@@ -222,5 +251,9 @@ class AxisProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         sites = [data.statistics[site] for site in data.clouds]
-        both = zip(data.clouds, axis_course(sites), axis_course(sites, rest=True), strict=True)
-        return [{"site": site, **row} | suffixed(rest) for site, row, rest in both]
+        courses = axis_course(sites)
+        later_courses = axis_course(sites, without_first=True)
+        rows: list[Cells] = []
+        for site, course, later_course in zip(data.clouds, courses, later_courses, strict=True):
+            rows.append({"site": site, **course} | suffixed(later_course))
+        return rows

@@ -1,4 +1,4 @@
-"""Intrinsic dimension: on how many dimensions could the points be laid out locally? TwoNN and MLE.
+"""Intrinsic dimension: the number of dimensions on which the points lie locally. TwoNN and MLE.
 
 Both read distances to near neighbours (of distinct points) and assume constant density at that
 scale. Both are biased low in high dimensions: n points cannot show more than about 2·log₂ n, so
@@ -7,7 +7,6 @@ the same n and d.
 """
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
-from headscan.statistics.uncertainty import Cells, Floats, number, with_intervals
+from headscan.statistics.uncertainty import Bounds, Cells, Floats, number, with_intervals
 
 FEW_POINTS = "fewer than ten distinct sampled points, or their distances leave nothing to compare"
 
@@ -24,13 +23,17 @@ FEW_POINTS = "fewer than ten distinct sampled points, or their distances leave n
 def distinct(
     rows: npt.ArrayLike,
 ) -> tuple[npt.NDArray[np.signedinteger], npt.NDArray[np.signedinteger]]:
-    """Where each distinct row occurs first [m], ascending, and which of them each row is [n].
+    """Return the index of the first occurrence of each distinct row [m], and each row's point [n].
 
-    >>> [found.tolist() for found in distinct([[1, 2], [0, 0], [1, 2]])]
+    The occurrences are ascending; the point of a row is the number of its distinct row.
+
+    >>> [indices.tolist() for indices in distinct([[1, 2], [0, 0], [1, 2]])]
     [[0, 1], [0, 1, 0]]
     """
-    rows = np.ascontiguousarray(np.asarray(rows, dtype=np.float64)) + 0.0  # −0 and 0 are one number
-    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    matrix = np.asarray(rows, dtype=np.float64)
+    matrix = np.ascontiguousarray(matrix) + 0.0  # −0 and 0 are one number
+    row_type = np.dtype((np.void, matrix.dtype.itemsize * matrix.shape[1]))
+    keys = matrix.view(row_type).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -39,7 +42,7 @@ def distinct(
 
 
 def neighbour_distances(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) -> Tensor:
-    """The distances of `find_neighbours` alone.
+    """Return the distances of `find_neighbours` alone.
 
     >>> neighbour_distances([[0.0], [1.0], [3.0]], 2).tolist()
     [[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]]
@@ -50,26 +53,26 @@ def neighbour_distances(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26
 def find_neighbours(
     rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26
 ) -> tuple[Tensor, Tensor]:
-    """Distances of each row to its k nearest other rows, ascending [n, k] float64, and which rows
-    those are; k < n.
+    """Return the distances of each row to its k nearest other rows, and the indices of those rows.
 
-    In blocks of the n x n matrix of at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses
-    digits, so rows are centred first, and where the nearest squared distance is below a hundredth
-    of the squared norms, the nearest 2k + 2 are measured anew by subtraction; the rest keep at
-    least twelve digits. Cost O(n²d), memory O(block + nkd/blocks).
+    Distances are ascending [n, k], float64; k < n. They are made in blocks of the n x n matrix of
+    at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses digits, so rows are centred first,
+    and where the nearest squared distance is below a hundredth of the squared norms, the nearest
+    2k + 2 are measured anew by subtraction; the others keep at least twelve digits. Cost O(n²d),
+    memory O(block + nkd/blocks).
 
     >>> find_neighbours([[0.0], [1.0], [3.0]], 2)[1].tolist()
     [[1, 2], [0, 2], [1, 0]]
     """
-    x = (
-        torch.as_tensor(np.asarray(rows, dtype=np.float64))
-        if not isinstance(rows, Tensor)
-        else rows.double()
-    )
+    if isinstance(rows, Tensor):
+        x = rows.double()
+    else:
+        x = torch.as_tensor(np.asarray(rows, dtype=np.float64))
     x = x - x.mean(0)
     n, d = x.shape
     if not 1 <= k < n:
         raise ValueError(f"{k} neighbours of {n} rows were asked for")
+
     squares = x.square().sum(1)
     candidates = min(n - 1, 2 * k + 2)
     block = max(1, min(block_bytes // (8 * n), block_bytes // (8 * candidates * d)))
@@ -77,40 +80,43 @@ def find_neighbours(
     indices = torch.empty(n, k, dtype=torch.int64)
     for start in range(0, n, block):
         part = x[start : start + block]
+        part_rows = torch.arange(len(part))
         distances = torch.addmm(squares[None, :], part, x.T, alpha=-2)
-        distances[torch.arange(len(part)), start + torch.arange(len(part))] = torch.inf
-        values, near = distances.topk(candidates, largest=False)
-        own = squares[start : start + block, None]
-        values = (values + own).clamp(min=0).sqrt()
-        close = values[:, 0].square() < 0.01 * (own[:, 0] + squares[near].amax(1))
+        distances[part_rows, start + part_rows] = torch.inf
+        values, neighbours = distances.topk(candidates, largest=False)
+        row_squares = squares[start : start + block, None]
+        values = (values + row_squares).clamp(min=0).sqrt()
+
+        scale = row_squares[:, 0] + squares[neighbours].amax(1)
+        close = values[:, 0].square() < 0.01 * scale
         if bool(close.any()):
-            exact = torch.linalg.vector_norm(x[near[close]] - part[close, None], dim=-1)
+            differences = x[neighbours[close]] - part[close, None]
+            exact = torch.linalg.vector_norm(differences, dim=-1)
             values[close], order = exact.sort(dim=1)
-            near[close] = near[close].gather(1, order)
+            neighbours[close] = neighbours[close].gather(1, order)
         nearest[start : start + block] = values[:, :k]
-        indices[start : start + block] = near[:, :k]
+        indices[start : start + block] = neighbours[:, :k]
     return nearest, indices
 
 
-# points at least; neighbours that are looked at
-FEWEST = 10
-USED = 20
+FEWEST = 10  # points
+USED = 20  # neighbours that the likelihood reads
 
 
 def twonn(distances: Tensor, *, discard: float = 0.1) -> float | None:
-    """TwoNN: the slope through the origin of −log(1 − F) over log(r₂/r₁), without the top tenth of
-    the ratios; in (0, ∞).
+    """Return TwoNN: the slope through the origin of −log(1 − F) over log(r₂/r₁), in (0, ∞).
 
-    Facco et al. 2017, arXiv:1803.06992. `distances` [n, ≥ 2] from `neighbour_distances`; rows with
-    r₁ = 0 are left out. None where fewer than ten remain or all ratios are 1.
+    The top tenth of the ratios is left out. Facco et al. 2017, arXiv:1803.06992. `distances` [n, ≥
+    2] from `neighbour_distances`; rows with r₁ = 0 are left out. None where fewer than ten remain
+    or all ratios are 1.
 
     >>> from headscan.measures import neighbour_distances
     >>> rows = np.random.default_rng(0).standard_normal((2000, 2))
     >>> 1.8 < twonn(neighbour_distances(rows, 2)) < 2.2
     True
     """
-    kept = distances[:, 0] > 0
-    logs = (distances[kept, 1] / distances[kept, 0]).log().sort().values.numpy()
+    is_apart = distances[:, 0] > 0
+    logs = (distances[is_apart, 1] / distances[is_apart, 0]).log().sort().values.numpy()
     n = len(logs)
     if n < FEWEST:
         return None
@@ -121,9 +127,9 @@ def twonn(distances: Tensor, *, discard: float = 0.1) -> float | None:
 
 
 def mle(distances: Tensor, *, k: int | None = None) -> float | None:
-    """Levina and Bickel's maximum likelihood with MacKay and Ghahramani's mean of inverses over
-    points.
+    """Return Levina and Bickel's estimate of maximum likelihood.
 
+    The mean over points is that of inverses, after MacKay and Ghahramani:
     m̂ = [ (1/(n(k − 1))) Σᵢ Σ_{j<k} log(T_k/T_j) ]⁻¹ with T_j the distance to neighbour j of k (all
     columns by default). In (0, ∞). Rows with T₁ = 0 are left out; None where fewer than ten remain
     or k < 2.
@@ -148,7 +154,7 @@ def intrinsic_dimension(
     blocks: npt.ArrayLike | None = None,
     first: npt.ArrayLike | None = None,
 ) -> Cells:
-    """`twonn` and `mle_dimension` of the distinct rows of a sample [n, d], and `distinct_points`.
+    """Return `twonn` and `mle_dimension` of the distinct rows of a sample [n, d], and their number.
 
     None where fewer than ten distinct points or zero distances leave nothing. With `blocks` [n],
     the block of text of each row, each has a 95 % interval (NAME_interval): blocks of points are
@@ -159,60 +165,70 @@ def intrinsic_dimension(
     {'twonn': None, 'mle_dimension': None, 'distinct_points': 1}
     """
     matrix = np.asarray(rows, dtype=np.float64)
-    at, which = distinct(matrix)
-    points = matrix[at]
-    owner = None if blocks is None else np.asarray(blocks)[at]
-    table = near = None
+    occurrences, point_of_row = distinct(matrix)
+    points = matrix[occurrences]
+    owner = None if blocks is None else np.asarray(blocks)[occurrences]
+    neighbourhood = None
     if len(points) > FEWEST:
-        table, near = find_neighbours(points, min(neighbours, len(points) - 1))
+        neighbourhood = find_neighbours(points, min(neighbours, len(points) - 1))
+    table = None if neighbourhood is None else neighbourhood[0]
     cells = _estimates(table, owner) | {"distinct_points": len(points)}
     if first is None:
         return cells
-    rest = np.zeros(len(points), dtype=bool)
-    rest[which[~np.asarray(first, dtype=bool)]] = (
-        True  # a point counts if it stands anywhere but at position 0
-    )
-    if rest.all():
+
+    # A point counts if it stands anywhere but at position 0.
+    is_later = np.zeros(len(points), dtype=bool)
+    is_later[point_of_row[~np.asarray(first, dtype=bool)]] = True
+    if is_later.all():
         return cells | suffixed(cells)
-    left = None
-    if int(rest.sum()) > FEWEST and table is not None and near is not None:
-        left = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1))
-    return cells | suffixed(
-        _estimates(left, None if owner is None else owner[rest])
-        | {"distinct_points": int(rest.sum())}
-    )
+    later_points = int(is_later.sum())
+    later_table = None
+    if later_points > FEWEST and neighbourhood is not None:
+        k = min(USED, later_points - 1)
+        later_table = _among(points, *neighbourhood, is_later, k)
+    later_owner = None if owner is None else owner[is_later]
+    later_cells = _estimates(later_table, later_owner) | {"distinct_points": later_points}
+    return cells | suffixed(later_cells)
 
 
 def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Cells:
-    names = ("twonn", "mle_dimension")
-
-    def both(part: Tensor) -> dict[str, float | None]:
-        return {"twonn": twonn(part), "mle_dimension": mle(part, k=min(USED, part.shape[1]))}
-
-    estimates: dict[str, float | None] = dict.fromkeys(names) if table is None else both(table)
+    """Return both estimates from a table of distances, with intervals where blocks are known."""
+    estimates = _estimate(table)
     if blocks is None:
         return {**estimates}
+
     owners, sizes = np.unique(blocks, return_counts=True)
-    others = (
-        []
-        if table is None or len(owners) < 3
-        else [both(table[blocks != owner]) for owner in owners]
-    )
-    return {**estimates} | with_intervals(
-        estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None))
-    )
+    left_out = []
+    if table is not None and len(owners) > 2:
+        left_out = [_estimate(table[blocks != owner]) for owner in owners]
+    bounds: dict[str, Bounds] = dict.fromkeys(estimates, (0.0, None))
+    return {**estimates} | with_intervals(estimates, left_out, sizes.astype(float), bounds)
+
+
+def _estimate(table: Tensor | None) -> dict[str, float | None]:
+    """Return both estimates from a table of distances."""
+    if table is None:
+        return {"twonn": None, "mle_dimension": None}
+    return {"twonn": twonn(table), "mle_dimension": mle(table, k=min(USED, table.shape[1]))}
 
 
 def _among(
-    points: Floats, table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int
+    points: Floats, table: Tensor, indices: Tensor, is_later: npt.NDArray[np.bool_], k: int
 ) -> Tensor:
-    keep = torch.from_numpy(rest)
-    kept = table[keep].masked_fill(~keep[near[keep]], torch.inf).sort(dim=1).values[:, :k]
-    return kept if bool(torch.isfinite(kept).all()) else find_neighbours(points[rest], k)[0]
+    """Return the distances to the k nearest neighbours among some of the points.
+
+    They are taken from the table of all points where enough of its neighbours remain.
+    """
+    keep = torch.from_numpy(is_later)
+    distances = table[keep].masked_fill(~keep[indices[keep]], torch.inf)
+    nearest = distances.sort(dim=1).values[:, :k]
+    if bool(torch.isfinite(nearest).all()):
+        return nearest
+    return find_neighbours(points[is_later], k)[0]
 
 
 class DimensionProbe(Probe):
-    """On how many dimensions do the points lie, locally?"""
+    """The intrinsic dimension of the sampled vectors of each site."""
 
     needs = "vectors"
     words = ProbeWords(
@@ -262,23 +278,25 @@ class DimensionProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
-        for site in data.clouds:
+        shapes: set[tuple[int, int]] = set()
+        for site, cloud in data.clouds.items():
             states = data.sample.get(site)
             row: Cells = {"site": site, **dict.fromkeys(self.fields)}
             if states is not None:
                 row |= intrinsic_dimension(states.numpy(), blocks=data.blocks, first=data.first)
             rows.append(row)
-        widths = zip(rows, (cloud.width for cloud in data.clouds.values()), strict=True)
-        sizes = {(int(number(row["distinct_points"]) or 0), width) for row, width in widths}
-        for count, width in sorted(size for size in sizes if size[0])[-1:]:
-            rows.append(
-                {"site": f"{count} x {width}", "null": "gaussian"} | _gaussian(count, width)
-            )
+            points = int(number(row["distinct_points"]) or 0)
+            if points:
+                shapes.add((points, cloud.width))
+        if shapes:
+            points, width = max(shapes)
+            null: Cells = {"site": f"{points} x {width}", "null": "gaussian"}
+            rows.append(null | _gaussian(points, width))
         return rows
 
 
 @cache
-def _gaussian(count: int, width: int) -> dict[str, Any]:
-    return intrinsic_dimension(
-        np.random.default_rng([count, width]).standard_normal((count, width))
-    )
+def _gaussian(count: int, width: int) -> Cells:
+    """Return the estimates of Gaussian noise, the null."""
+    generator = np.random.default_rng([count, width])
+    return intrinsic_dimension(generator.standard_normal((count, width)))

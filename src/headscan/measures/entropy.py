@@ -1,4 +1,4 @@
-"""RankMe: Effective rank with amplitudes σ in place of energies σ²."""
+"""Measures of how evenly the spectrum falls: RankMe and α-ReQ."""
 
 import math
 
@@ -11,21 +11,26 @@ from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Floats
 
-# vectors a dimension: below, intervals of both cover .70 to .90 (docs/intervals.md), and none is
-# given
+# The fewest vectors a dimension for an interval: below, the intervals of both measures cover only
+# 0.70 to 0.90 (docs/intervals.md).
 FEW = 10
 
 
 def _few(at: Moments) -> bool:
-    """Whether the weakest directions, which weigh most here, were seen too rarely for a derivative
-    to tell their error.
+    """Return whether there are too few vectors for a derivative to give the error.
+
+    The weakest directions weigh most here, and few vectors lie along them.
     """
     return 0 < at.count < FEW * len(at.energies)
 
 
 def _rankme_gradient(at: Moments) -> Gradient | None:
+    """Return the derivative e^S·∂S/∂λ, with S the entropy of the amplitudes."""
     entropy = None if _few(at) else amplitude_entropy(at)
-    return None if entropy is None else Gradient(energies=float(np.exp(entropy[0])) * entropy[1])
+    if entropy is None:
+        return None
+    value, slope = entropy
+    return Gradient(energies=float(np.exp(value)) * slope)
 
 
 @measure(
@@ -50,8 +55,9 @@ def _rankme_gradient(at: Moments) -> Gradient | None:
     ends=rank_ends,
 )
 def rankme(cloud: Cloud) -> float | None:
-    """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is
-    left out (0 log 0 = 0).
+    """Return exp of the entropy of σ/Σσ; in [1, min(n, d)].
+
+    The published +1e-7 inside the logarithm is left out (0 log 0 = 0).
 
     >>> round(rankme(Cloud.of_rows([[4.0, 0.0], [0.0, 1.0]])), 4)
     1.6494
@@ -60,44 +66,55 @@ def rankme(cloud: Cloud) -> float | None:
     return None if shares is None else math.exp(entropy_of(shares))
 
 
-# the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last
+# The window of ranks. Clouds narrower than WIDE are fitted from rank 2 to the last.
 FIRST = 11
 LAST = 500
 WIDE = 24
 
 
+def _window(width: int) -> tuple[int, int]:
+    """Return the first and the last rank of the fit, counted from 1."""
+    return (FIRST, min(LAST, width // 2)) if width >= WIDE else (2, width)
+
+
 def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
-    """The window and what the logarithms of its eigenvalues weigh in α, the slope of log λ = c − α
-    log i by least squares; None where an eigenvalue there is rounding.
+    """Return the window of ranks, and the weights of the logarithms of its eigenvalues in α.
+
+    α is the slope of log λ = c − α log i by least squares, which is linear in log λ. None where an
+    eigenvalue in the window is rounding, that is at most `floor`.
     """
-    d = len(energies)
-    low, high = (FIRST, min(LAST, d // 2)) if d >= WIDE else (2, d)
-    kept = slice(low - 1, high)
-    if high - low < 1 or not energies[kept][-1] > floor:
+    low, high = _window(len(energies))
+    window = slice(low - 1, high)
+    if high - low < 1 or not energies[window][-1] > floor:
         return None
     x = np.log(np.arange(low, high + 1))
-    return kept, -(x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    deviations = x - x.mean()
+    return window, -deviations / (deviations**2).sum()
 
 
 def _alpha_req_gradient(at: Moments) -> Gradient | None:
+    """Return the derivative of α by the eigenvalues in the window."""
     fit = None if _few(at) else _fit(at.energies, 0.0)
     if fit is None:
         return None
-    kept, weight = fit
+    window, weight = fit
     slope = np.zeros(len(at.energies))
-    slope[kept] = weight / at.energies[kept]
+    slope[window] = weight / at.energies[window]
     return Gradient(energies=slope)
 
 
 def slow(rows: Floats) -> float | None:
-    """The same with numpy's own fit of a line."""
+    """Return α-ReQ of the rows [n, d] by numpy's own fit of a line."""
+    width = rows.shape[1]
     energies = np.linalg.svd(rows, compute_uv=False) ** 2
-    energies = np.pad(energies, (0, rows.shape[1] - len(energies)))
-    low, high = (11, min(500, rows.shape[1] // 2)) if rows.shape[1] >= 24 else (2, rows.shape[1])
-    kept = energies[low - 1 : high]
-    if len(kept) < 2 or kept[-1] <= 1e-13 * energies[0]:
+    energies = np.pad(energies, (0, width - len(energies)))
+    low, high = (11, min(500, width // 2)) if width >= 24 else (2, width)
+    window = energies[low - 1 : high]
+    if len(window) < 2 or window[-1] <= 1e-13 * energies[0]:
         return None
-    return -float(np.polyfit(np.log(np.arange(low, high + 1)), np.log(kept), 1)[0])
+    ranks = np.arange(low, high + 1)
+    slope, _ = np.polyfit(np.log(ranks), np.log(window), 1)
+    return -float(slope)
 
 
 @measure(
@@ -121,10 +138,11 @@ def slow(rows: Floats) -> float | None:
     gradient=_alpha_req_gradient,
 )
 def alpha_req(cloud: Cloud) -> float | None:
-    """α of the second moment's eigenvalues, by least squares over the window of ranks; from 0 (a
-    ball) up. It depends on the window; around 1 is what the source finds in networks that
-    generalise well. A cloud without structure has an α above 0, too: of n Gaussian vectors, that of
-    the Marchenko-Pastur law (see the Gaussian null beside it).
+    """Return α of the second moment's eigenvalues, by least squares over the window of ranks.
+
+    It goes from 0 (a ball) up, and depends on the window; around 1 is what the source finds in
+    networks that generalise well. A cloud without structure has an α above 0, too: of n Gaussian
+    vectors, that of the Marchenko-Pastur law (see the Gaussian null beside it).
 
     >>> bool(abs(alpha_req(np.diag(np.arange(1.0, 41.0) ** -1.5)) - 3.0) < 1e-9)     # λ is σ²
     True
@@ -132,5 +150,5 @@ def alpha_req(cloud: Cloud) -> float | None:
     fit = _fit(cloud.energies, cloud.rounding) if cloud.count else None
     if fit is None:
         return None
-    kept, weight = fit
-    return max(0.0, float(weight @ np.log(cloud.energies[kept])))
+    window, weight = fit
+    return max(0.0, float(weight @ np.log(cloud.energies[window])))

@@ -1,5 +1,5 @@
-"""The head: how many directions its table uses (Godey et al. 2024, arXiv:2404.07647), and the loss
-of its predictions.
+"""The head: the number of directions that its table uses (Godey et al. 2024, arXiv:2404.07647), and
+the loss of its predictions.
 """
 
 import math
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
@@ -22,7 +23,7 @@ WEIGHTS = "a property of the weights alone"
 
 
 def head_spectrum(weight: Tensor) -> Cells:
-    """Singular values of a head [V, d] and what they say of its rank.
+    """Return the singular values of a head [V, d] and numbers of its rank.
 
     Keys: `singular_values` (largest first), `singular_entropy` log d − H(σ/Σσ) in nats (0: all
     directions alike; rises when a small model's head saturates), `effective_rank` of the energies,
@@ -33,13 +34,13 @@ def head_spectrum(weight: Tensor) -> Cells:
     0.0
     """
     w = torch.as_tensor(weight).detach().double()
-    found = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
-    # What is below rounding is zero.
-    values: Floats = (
-        torch.where(found > 4 * w.shape[1] * 2.2e-16 * found[0], found, 0.0).sqrt().cpu().numpy()
-    )
+    eigenvalues = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
+    rounding = 4 * w.shape[1] * 2.2e-16 * eigenvalues[0]
+    eigenvalues = torch.where(eigenvalues > rounding, eigenvalues, 0.0)
+    values: Floats = eigenvalues.sqrt().cpu().numpy()
     if not values[0] > 0:
         return {"singular_values": values.tolist()} | dict.fromkeys(HeadProbe.words.fields)
+
     energies = values**2 / (values**2).sum()
     errors = w_error(values)
     median = float(np.median(values))
@@ -55,19 +56,22 @@ def head_spectrum(weight: Tensor) -> Cells:
 
 
 def w_error(singular_values: npt.ArrayLike) -> Floats:
-    """W-error(k) = ‖σ_{k+1:}‖₂/‖W‖_F for k = 0 ... d [d + 1]: what the best matrix of rank k leaves
-    out. From 1 to 0.
+    """Return W-error(k) = ‖σ_{k+1:}‖₂/‖W‖_F for k = 0 ... d [d + 1].
+
+    It is the part that the best matrix of rank k leaves out, from 1 to 0.
 
     >>> w_error([4.0, 3.0]).tolist()
     [1.0, 0.6, 0.0]
     """
     energies = np.asarray(singular_values, dtype=np.float64) ** 2
-    rest = np.concatenate([np.cumsum(energies[::-1])[::-1], [0.0]])
-    return np.sqrt(rest / rest[0]) if rest[0] > 0 else np.zeros(len(rest))
+    residual = np.concatenate([np.cumsum(energies[::-1])[::-1], [0.0]])
+    if not residual[0] > 0:
+        return np.zeros(len(residual))
+    return np.sqrt(residual / residual[0])
 
 
 class HeadProbe(Probe):
-    """The head's spectrum."""
+    """The spectrum of the head's table."""
 
     words = ProbeWords(
         name="head",
@@ -148,51 +152,53 @@ class HeadProbe(Probe):
 NO_HEAD = "the model has no output layer"
 
 
-# ---- The loss, and the factor on the logits with which it would be least.
-
 SCALES = tuple(k / 2 for k in range(-8, 9))
-"""Binary logarithms of the factors that are tried: from 1/16 to 16 in steps of √2."""
+"""Binary logarithms of the factors on the logits that are tried: 1/16 to 16 in steps of √2."""
 
 CACHED = 2**18
-"""Logits that are scaled at once: as many as stay in a processor's cache, which takes a quarter of
-the time.
+"""The number of logits that are scaled at once: they stay in a processor's cache, which takes a
+quarter of the time.
 """
 
 
 def scaled_losses(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B S"]:
-    """Summed cross-entropy [B, S] in nats of each window with its logits times each of `SCALES`.
-    O(SBTV).
+    """Return the summed cross-entropy [B, S] in nats of each window, with each of `SCALES`.
 
-    >>> scaled_losses(torch.tensor([[[0.0, 1.0]]]), torch.tensor([[1]]))[0, len(SCALES) // 2].item()     # log(1 + 1/e)
+    The logits are multiplied by 2 to the power of the scale. Cost O(SBTV).
+
+    >>> logits = torch.tensor([[[0.0, 1.0]]])
+    >>> losses = scaled_losses(logits, torch.tensor([[1]]))
+    >>> losses[0, len(SCALES) // 2].item()     # log(1 + 1/e)
     0.313...
     """
     flat = logits.flatten(0, 1)
-    wanted = targets.flatten()
-    rows = max(1, (CACHED if logits.device.type == "cpu" else 64 * CACHED) // flat.shape[-1])
+    flat_targets = targets.flatten()
+    at_once = CACHED if logits.device.type == "cpu" else 64 * CACHED
+    rows = max(1, at_once // flat.shape[-1])
 
-    def lose(place: int) -> Tensor:
-        some = flat[place : place + rows]
-        own = wanted[place : place + rows]
-        each = [
-            torch.nn.functional.cross_entropy(some * 2.0**power, own, reduction="none")
-            for power in SCALES
+    def chunk_losses(start: int) -> Tensor:
+        chunk = flat[start : start + rows]
+        chunk_targets = flat_targets[start : start + rows]
+        losses = [
+            cross_entropy(chunk * 2.0**power, chunk_targets, reduction="none") for power in SCALES
         ]
-        return torch.stack(each, 1)
+        return torch.stack(losses, 1)
 
     size = 8.0 * rows * flat.shape[-1]
-    lost = torch.cat(list(side_by_side(lose, range(0, len(flat), rows), size, logits.device)))
-    return lost.double().reshape(*targets.shape, len(SCALES)).sum(1).cpu()
+    starts = range(0, len(flat), rows)
+    losses = torch.cat(list(side_by_side(chunk_losses, starts, size, logits.device)))
+    return losses.double().reshape(*targets.shape, len(SCALES)).sum(1).cpu()
 
 
 def best_scale(losses: npt.ArrayLike) -> float | None:
-    """The factor at the least of the losses at `SCALES` [S], by a parabola in its logarithm through
-    the least three.
+    """Return the factor on the logits with the least loss, from the losses at `SCALES` [S].
 
-    None where the least is at an end, or not finite.
+    It is the vertex of a parabola, in the factor's logarithm, through the least loss and its
+    neighbours. None where the least is at an end, or a loss is not finite.
 
-    >>> [round(best_scale([(power - least) ** 2 for power in SCALES]), 9) for least in (0.0, 1.0, -0.25)]
+    >>> [round(best_scale([(x - least) ** 2 for x in SCALES]), 9) for least in (0.0, 1.0, -0.25)]
     [1.0, 2.0, 0.840896415]
     """
     values = np.asarray(losses, dtype=np.float64)
@@ -201,46 +207,48 @@ def best_scale(losses: npt.ArrayLike) -> float | None:
     least = int(values.argmin())
     if least in (0, len(values) - 1):
         return None
-    before, here, after = values[least - 1 : least + 2]
-    bend = before - 2 * here + after
-    shift = 0.0 if bend <= 0 else (before - after) / (2 * bend)
+    left, middle, right = values[least - 1 : least + 2]
+    bend = left - 2 * middle + right
+    shift = 0.0 if bend <= 0 else (left - right) / (2 * bend)
     return float(2.0 ** (SCALES[least] + shift * (SCALES[1] - SCALES[0])))
 
 
 def counting_loss(ids: Int[Tensor, "N T"], vocabulary: int) -> float:
-    """Mean loss in nats of the next token in windows [N, T], for one who knew nothing and counts
-    pairs while reading.
+    """Return the mean loss, in nats, of a predictor that counts pairs of tokens while it reads.
 
-    Before each token: its count after the token before it, less 0.75, and for the rest its share of
-    all tokens so far (absolute discounting, Ney et al. 1994), in which every token of the
-    vocabulary begins with a tenth. O(NT).
+    It begins with nothing and reads windows [N, T]. The probability of a token is its count after
+    the token before it, less 0.75, and for the remainder its share of all tokens so far (absolute
+    discounting, Ney et al. 1994), in which every token of the vocabulary begins with a tenth.
+    Cost O(NT).
 
-    >>> round(counting_loss(torch.zeros(1, 101, dtype=torch.long), 2), 3), round(counting_loss(torch.tensor([[0, 1]]), 2), 3)
-    (0.002, 2.485)
+    >>> round(counting_loss(torch.zeros(1, 101, dtype=torch.long), 2), 3)
+    0.002
+    >>> round(counting_loss(torch.tensor([[0, 1]]), 2), 3)
+    2.485
     """
-    seen: dict[int, int] = {}
-    after: dict[int, dict[int, int]] = {}
+    counts: dict[int, int] = {}
+    pair_counts: dict[int, dict[int, int]] = {}
     total = 0
-    lost = 0.0
+    loss = 0.0
     for row in ids.tolist():
-        for place, token in enumerate(row):
-            alone = (seen.get(token, 0) + 0.1) / (total + 0.1 * vocabulary)
-            if place:
-                pairs = after.setdefault(row[place - 1], {})
-                count = sum(pairs.values())
-                chance = (
-                    (max(pairs.get(token, 0) - 0.75, 0.0) + 0.75 * len(pairs) * alone) / count
-                    if count
-                    else alone
-                )
-                lost -= math.log(chance)
-                pairs[token] = pairs.get(token, 0) + 1
-            seen[token], total = seen.get(token, 0) + 1, total + 1
-    return lost / max(1, ids.numel() - len(ids))
+        for position, token in enumerate(row):
+            probability = (counts.get(token, 0) + 0.1) / (total + 0.1 * vocabulary)
+            if position:
+                followers = pair_counts.setdefault(row[position - 1], {})
+                pairs = sum(followers.values())
+                if pairs:
+                    discounted = max(followers.get(token, 0) - 0.75, 0.0)
+                    remainder = 0.75 * len(followers)
+                    probability = (discounted + remainder * probability) / pairs
+                loss -= math.log(probability)
+                followers[token] = followers.get(token, 0) + 1
+            counts[token] = counts.get(token, 0) + 1
+            total += 1
+    return loss / max(1, ids.numel() - len(ids))
 
 
 class LossProbe(Probe):
-    """How well does the model predict?"""
+    """The loss of the model's predictions, and that of simpler predictors of the same text."""
 
     words = ProbeWords(
         name="loss",
@@ -304,8 +312,9 @@ class LossProbe(Probe):
     TOKENS = 8192
     SCALED = 1024
     seen: Sequence[tuple[Tensor, Tensor]] = ()
-    """Ids and states of the first windows at the site that a linear head reads: then no second pass
-    of the model is needed.
+    """The ids and states of the first windows at the site that a linear head reads.
+
+    With them, no second pass of the model is needed.
     """
 
     def reason(self, setup: ProbeSetup) -> str | None:
@@ -319,69 +328,89 @@ class LossProbe(Probe):
         return () if head is None else (head.site,)
 
     def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
-        if sum(ids.numel() for ids, _ in self.seen) < self.TOKENS and not any(
-            ids.shape[1] - batch.ids.shape[1] for ids, _ in self.seen
-        ):
+        enough = sum(ids.numel() for ids, _ in self.seen) >= self.TOKENS
+        other_length = any(ids.shape[1] != batch.ids.shape[1] for ids, _ in self.seen)
+        if not enough and not other_length:
             self.seen = [*self.seen, (batch.ids.cpu(), batch.states.clone())]
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         ids = data.windows[: max(1, self.TOKENS // setup.context)]
         if ids.shape[-1] < 2:
             return []
-        lost: list[Tensor] = []
-        scaled: list[Tensor] = []
-        step = max(
-            1, min(2048 // setup.context, 2**25 // (setup.context * setup.lens.vocabulary_size))
-        )
-        seen, states = (
-            map(torch.cat, zip(*self.seen, strict=True)) if self.seen else (ids[:0], ids[:0])
-        )
-        known = torch.equal(seen[: len(ids)], ids[:, setup.skip_first :])
-        for begin in range(0, len(ids), step):
-            part = ids[begin : begin + step].to(setup.lens.device)
-            own = states[begin : begin + step]
-            targets = part[:, setup.skip_first + 1 :]
 
-            def take(site: str, logits: Tensor, targets: Tensor = targets) -> None:
-                scores = logits[:, -1 - targets.shape[1] : -1].float()
-                each = torch.nn.functional.cross_entropy(
-                    scores.flatten(0, 1), targets.flatten(), reduction="none"
-                )
-                lost.append(each.double().reshape(targets.shape).sum(1).cpu())
-                if len(scaled) * targets.numel() < self.SCALED:
-                    scaled.append(scaled_losses(scores, targets))
-
-            take("head", setup.head.logits(own)) if known else setup.lens.run(
-                part, sites="head", each=take
-            )
-        sums = torch.cat(lost).numpy()
+        sums, by_scale = self._losses(setup, ids)
         length = ids.shape[1] - 1 - setup.skip_first
         loss = float(sums.mean()) / length
-        parts = np.array_split(sums, min(8, len(sums)))
-        left = [
-            float(sums.sum() - part.sum()) / (length * max(1, len(sums) - len(part)))
-            for part in parts
-        ]
-        interval = jackknife(loss, left, [len(part) for part in parts], bounds=(0.0, None))
-        unigram = entropy_of(data.counts / max(1, data.counts.sum()))
-        by_scale = torch.cat(scaled).numpy()
-        scale = best_scale(by_scale.sum(0))
-        groups = np.array_split(by_scale, min(8, len(by_scale)))
-        others = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
-        sizes = [len(group) for group in groups]
-        bounds = self.fields["best_scale"].range
-        within = None if scale is None else jackknife(scale, others, sizes, bounds=bounds)
-        gained = by_scale.sum(0)[len(SCALES) // 2] - by_scale.sum(0).min()
+        total_by_scale = by_scale.sum(0)
+        gained = total_by_scale[len(SCALES) // 2] - total_by_scale.min()
+        scale = best_scale(total_by_scale)
         return [
             {
                 "site": "head",
                 "loss": loss,
-                "loss_interval": interval,
-                "unigram_entropy": unigram,
+                "loss_interval": _loss_interval(loss, sums, length),
+                "unigram_entropy": entropy_of(data.counts / max(1, data.counts.sum())),
                 "counting_loss": counting_loss(ids, setup.lens.vocabulary_size),
                 "best_loss": max(0.0, loss - float(gained) / (len(by_scale) * length)),
                 "best_scale": scale,
-                "best_scale_interval": within,
+                "best_scale_interval": self._scale_interval(scale, by_scale),
                 "predicted": len(sums) * length,
             }
         ]
+
+    def _losses(self, setup: ProbeSetup, ids: Tensor) -> tuple[Floats, Floats]:
+        """Return the summed loss of each window of ids [w, T] [w], and those of the first windows
+        at all scales [n, S].
+        """
+        losses: list[Tensor] = []
+        scaled: list[Tensor] = []
+
+        def add(logits: Tensor, targets: Tensor) -> None:
+            """Add the losses of a batch of windows."""
+            scores = logits[:, -1 - targets.shape[1] : -1].float()
+            token_losses = cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
+            losses.append(token_losses.double().reshape(targets.shape).sum(1).cpu())
+            if len(scaled) * targets.numel() < self.SCALED:
+                scaled.append(scaled_losses(scores, targets))
+
+        seen_ids = ids[:0]
+        states = ids[:0]
+        if self.seen:
+            seen_ids = torch.cat([batch_ids for batch_ids, _ in self.seen])
+            states = torch.cat([batch_states for _, batch_states in self.seen])
+        known = torch.equal(seen_ids[: len(ids)], ids[:, setup.skip_first :])
+        logits_of_window = setup.context * setup.lens.vocabulary_size
+        step = max(1, min(2048 // setup.context, 2**25 // logits_of_window))
+        for begin in range(0, len(ids), step):
+            part = ids[begin : begin + step].to(setup.lens.device)
+            targets = part[:, setup.skip_first + 1 :]
+            if known:
+                logits = setup.head.logits(states[begin : begin + step])
+            else:
+                logits = setup.lens.run(part, sites="head")["head"]
+            add(logits, targets)
+        return torch.cat(losses).numpy(), torch.cat(scaled).numpy()
+
+    def _scale_interval(self, scale: float | None, by_scale: Floats) -> list[float] | None:
+        """Return the interval of the best scale, with up to 8 groups of windows left
+        out in turn.
+        """
+        if scale is None:
+            return None
+        groups = np.array_split(by_scale, min(8, len(by_scale)))
+        left_out = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
+        sizes = [len(group) for group in groups]
+        return jackknife(scale, left_out, sizes, bounds=self.fields["best_scale"].range)
+
+
+def _loss_interval(loss: float, sums: Floats, length: int) -> list[float] | None:
+    """Return the interval of the mean loss, with up to 8 groups of windows left out in turn.
+
+    `sums` [w] are the windows' summed losses, over `length` tokens each.
+    """
+    groups = np.array_split(sums, min(8, len(sums)))
+    left_out = []
+    for group in groups:
+        tokens = length * max(1, len(sums) - len(group))
+        left_out.append(float(sums.sum() - group.sum()) / tokens)
+    return jackknife(loss, left_out, [len(group) for group in groups], bounds=(0.0, None))

@@ -1,7 +1,7 @@
-"""Lenses: what the states of an early block would say if the head read them, and how far that is
-from what the model says.
+"""Lenses: the predictions that the head reads from the states of an early block, and how far they
+are from the model's own.
 
-The logit lens (nostalgebraist 2020) gives them to the final norm and the head as they are.
+The logit lens (nostalgebraist 2020) gives the states to the final norm and the head as they are.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,10 @@ class LensHead:
 
     @classmethod
     def of(cls, lens: Lens) -> Self | None:
-        """None where the head is no linear map, or reads what no norm at the end gives."""
+        """Return the final norm and the head of a model.
+
+        None where the head is no linear map, or reads what no norm at the end gives.
+        """
         head = lens.traits.linear_head
         if head is None or len(lens.stacks) != 1:
             return None
@@ -80,101 +83,106 @@ class LensHead:
         if head.site == last:
             return cls(None, head, last)
         tap = lens.tap(head.site)
-        return (
-            cls(tap.module, head, last)
-            if head.site == "final_norm" and tap.where == "output"
-            else None
-        )
+        if head.site != "final_norm" or tap.where != "output":
+            return None
+        return cls(tap.module, head, last)
 
     @torch.no_grad()
     def __call__(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
         states = states.to(self.head.weight)
-        logits: Tensor = self.head.logits(
-            states if self.norm is None else self.norm(states)
-        ).float()
+        if self.norm is not None:
+            states = self.norm(states)
+        logits: Tensor = self.head.logits(states).float()
         return logits.log_softmax(-1)
 
 
 def stream_sites(setup: ProbeSetup) -> tuple[str, ...]:
-    """The blocks among the scan's sites, and the embedding."""
+    """Return the blocks among the scan's sites, and the embedding."""
     return tuple(site for site in setup.sites if site == "embedding" or is_block(site))
 
 
 def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) -> Tally:
-    """Sums over tokens: how far the readout of states [n, d] is from that of the last block's
-    states `final` [n, d]. The null pairs each token with the one half of the batch away. Cost
-    4·n·d·V operations.
+    """Return sums over tokens of how far the readout of states [n, d] is from the model's output.
+
+    The output is the readout of the last block's states, `final` [n, d]; `following` [n] are the
+    next ids, or −1. The null pairs each token with the one half of the batch away. Cost 4·n·d·V
+    operations.
     """
     tally = Tally(dict.fromkeys(SUMS, ()))
     step = max(2, CHUNK // len(readout.head.weight))
     for start in range(0, len(states), step):
         part = slice(start, start + step)
-        own = readout(final[part])
+        output = readout(final[part])
         through = readout(states[part])
-        after = following[part].to(states.device)
-        for end, logs in (("", through), ("_shuffled", through.roll(len(through) // 2, 0))):
-            tally[f"kl{end}"] += (own.exp() * (own - logs)).sum(-1).double().sum().cpu()
-            tally[f"agree{end}"] += (own.argmax(-1) == logs.argmax(-1)).double().sum().cpu()
-        known = after >= 0
-        tally["loss"] -= through[known].gather(1, after[known][:, None]).double().sum().cpu()
+        shuffled = through.roll(len(through) // 2, 0)
+        for ending, logs in (("", through), ("_shuffled", shuffled)):
+            divergence = (output.exp() * (output - logs)).sum(-1)
+            agrees = output.argmax(-1) == logs.argmax(-1)
+            tally[f"kl{ending}"] += divergence.double().sum().cpu()
+            tally[f"agree{ending}"] += agrees.double().sum().cpu()
+        next_ids = following[part].to(states.device)
+        known = next_ids >= 0
+        next_logs = through[known].gather(1, next_ids[known][:, None])
+        tally["loss"] -= next_logs.double().sum().cpu()
         tally["predicted"] += known.double().sum().cpu()
-        tally["tokens"] += float(len(own))
+        tally["tokens"] += float(len(output))
     return tally
 
 
 def _numbers(tally: Tally) -> dict[str, float | None]:
+    """Return the means from the sums of `read`."""
     tokens = float(tally["tokens"])
     predicted = float(tally["predicted"])
-    names = {
-        "kl": "kl",
-        "agreement": "agree",
-        "kl_shuffled": "kl_shuffled",
-        "agreement_shuffled": "agree_shuffled",
+    # Rounding makes the divergence of equal distributions a little negative.
+    return {
+        "kl": max(0.0, float(tally["kl"]) / tokens),
+        "agreement": float(tally["agree"]) / tokens,
+        "kl_shuffled": max(0.0, float(tally["kl_shuffled"]) / tokens),
+        "agreement_shuffled": float(tally["agree_shuffled"]) / tokens,
+        "lens_loss": float(tally["loss"]) / predicted if predicted else None,
     }
-    numbers: dict[str, float | None] = {
-        name: float(tally[key]) / tokens for name, key in names.items()
-    }
-    # Rounding makes the divergence of what is equal a little negative.
-    numbers |= {name: max(0.0, numbers[name] or 0.0) for name in ("kl", "kl_shuffled")}
-    return numbers | {"lens_loss": float(tally["loss"]) / predicted if predicted else None}
 
 
 def reading_rows(
     lens: Lens, readout: LensHead, sites: Sequence[str], parts: Sequence[Tensor]
 ) -> list[Cells]:
-    """One row a site with the numbers of `FIELDS`; intervals leave the parts of the text out by
-    turns.
+    """Return one row for each site with the numbers of `FIELDS`.
+
+    `parts` are ids [B, T] of parts of the text; for the intervals they are left out by turns.
     """
     tallies: dict[str, list[Tally]] = {site: [] for site in sites}
+    read_sites = tuple(dict.fromkeys([*sites, readout.last]))
     for ids in parts:
         if not len(ids):
             continue
-        states = lens.run(ids.to(lens.device), sites=tuple(dict.fromkeys([*sites, readout.last])))
+        states = lens.run(ids.to(lens.device), sites=read_sites)
+        final = states[readout.last].flatten(0, 1)
         following = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-1).flatten()
         for site in sites:
-            final, own = (states[one].flatten(0, 1) for one in (readout.last, site))
-            tallies[site].append(read(readout, final, own, following))
-    rows: list[Cells] = []
-    for site, kept in tallies.items():
-        whole = Tally.restore(kept[0].state())
-        for part in kept[1:]:
-            whole.merge(part)
-        values = _numbers(whole)
-        others = [_numbers(whole.without(part)) for part in kept] if len(kept) > 2 else []
-        sizes = [float(part["tokens"]) for part in kept]
-        row: Cells = {"site": site}
-        rows.append(
-            row
-            | with_intervals(values, others, sizes, {name: FIELDS[name].range for name in values})
-        )
-    return rows
+            site_states = states[site].flatten(0, 1)
+            tallies[site].append(read(readout, final, site_states, following))
+    return [{"site": site} | _site_cells(site_tallies) for site, site_tallies in tallies.items()]
+
+
+def _site_cells(tallies: Sequence[Tally]) -> Cells:
+    """Return the numbers of one site from the sums of parts of the text, with their intervals."""
+    total = Tally.restore(tallies[0].state())
+    for part in tallies[1:]:
+        total.merge(part)
+    values = _numbers(total)
+    left_out = []
+    if len(tallies) > 2:
+        left_out = [_numbers(total.without(part)) for part in tallies]
+    sizes = [float(part["tokens"]) for part in tallies]
+    bounds = {name: FIELDS[name].range for name in values}
+    return with_intervals(values, left_out, sizes, bounds)
 
 
 LOGIT_LENS_TOKENS = 2048
 
 
 class LogitLensProbe(Probe):
-    """From which block on does the model know its prediction?"""
+    """The predictions that the logit lens reads at every block."""
 
     words = ProbeWords(
         name="logit_lens",
@@ -194,26 +202,19 @@ class LogitLensProbe(Probe):
     def reason(self, setup: ProbeSetup) -> str | None:
         if not setup.lens.traits.causal:
             return "its output at a token is no prediction of the next"
-        return (
-            None
-            if LensHead.of(setup.lens) is not None
-            else "its head is no linear map of its last norm or block"
-        )
+        if LensHead.of(setup.lens) is None:
+            return "its head is no linear map of its last norm or block"
+        return None
 
     def cost(self, setup: ProbeSetup) -> Cost:
         vocabulary = setup.lens.vocabulary_size
         width = setup.lens.width("embedding")
         tokens = min(LOGIT_LENS_TOKENS, setup.tokens or LOGIT_LENS_TOKENS)
-        return Cost(8.0 * vocabulary * width * tokens * len(stream_sites(setup)), 4.0 * 3 * 2**23)
+        operations = 8.0 * vocabulary * width * tokens * len(stream_sites(setup))
+        return Cost(operations, 4.0 * 3 * CHUNK)
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        lens = setup.lens
-        sites = stream_sites(setup)
-        readout = LensHead.of(lens)
+        readout = LensHead.of(setup.lens)
         assert readout is not None
-        return reading_rows(
-            lens,
-            readout,
-            sites,
-            data.windows[: max(2, LOGIT_LENS_TOKENS // setup.context)].tensor_split(8),
-        )
+        windows = data.windows[: max(2, LOGIT_LENS_TOKENS // setup.context)]
+        return reading_rows(setup.lens, readout, stream_sites(setup), windows.tensor_split(8))

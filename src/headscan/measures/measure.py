@@ -1,5 +1,5 @@
-"""What a measure is: a pure function of a cloud of vectors, with everything a reader must know
-beside it.
+"""Measures: pure functions of a cloud of vectors, with everything a reader must know
+beside them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,18 +16,21 @@ from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Bounds, Floats
 
 WITHOUT_FIRST = "_without_first"
-"""What the name of a number ends in that leaves position 0 of each window out."""
+"""The end of the name of a number that leaves position 0 of each window out."""
 
 WITHOUT_SINKS = "_without_sinks"
-"""What the name of a number ends in that leaves sink tokens out (headscan.statistics.reservoir)."""
+"""The end of the name of a number that leaves sink tokens out (headscan.statistics.reservoir)."""
 
 
 def leading(row: Mapping[str, object], measure: str) -> str:
-    """The column of a measure that leads: of the tokens that are no sinks; of all where the row
-    knows of no sinks.
+    """Return the column of a measure that leads: that of the tokens that are no sinks.
 
-    >>> leading({"drift": 0.5, "drift_without_sinks": 0.1}, "drift"), leading({"drift": 0.5}, "drift")
-    ('drift_without_sinks', 'drift')
+    It is the column of all tokens where the row knows of no sinks.
+
+    >>> leading({"drift": 0.5, "drift_without_sinks": 0.1}, "drift")
+    'drift_without_sinks'
+    >>> leading({"drift": 0.5}, "drift")
+    'drift'
     """
     name = measure + WITHOUT_SINKS
     return name if name in row else measure
@@ -72,7 +75,7 @@ GROUPS: dict[str, Group] = {
 
 
 def group(name: str) -> Group:
-    """The section of a group, made from its name where it is none of headscan's own.
+    """Return the section of a group, made from its name where it is none of headscan's own.
 
     >>> group("my_family").title
     'My family'
@@ -81,7 +84,7 @@ def group(name: str) -> Group:
 
 
 def place(name: str) -> int:
-    """Where a group stands on the page.
+    """Return the position of a group on the page.
 
     >>> place("cones"), place("my_family") == len(GROUPS)
     (1, True)
@@ -119,11 +122,11 @@ class Field(Term):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeWords:
-    """What a probe says of itself.
+    """The description of a probe.
 
     Attributes:
-        name: the key of its table in the result. title, sentence, group: for the page; order: its
-            place in the group.
+        name: the key of its table in the result.
+        title, sentence, group: for the page; order: its place in the group.
         literature: where it was published. docs: its page under docs/measures. function: what
             computes it, by its dotted name; the probe itself unless said.
         fields: the numbers in its rows. position: what it does about position 0 of each window, in
@@ -156,7 +159,7 @@ Ends = Callable[[int, int], Bounds]
 
 @dataclass(frozen=True)
 class Measure:
-    """A named number that describes the shape of a cloud of vectors, with its words.
+    """A named number that describes the shape of a cloud of vectors, with its description.
 
     `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold
     the measure to it. `gradient` is its derivative, from which intervals are made (there are none
@@ -172,8 +175,9 @@ class Measure:
     within: Ends | None = None
 
     def __call__(self, points: Vectors) -> float | None:
-        """The measure of a `Cloud`, or of the rows of a matrix [n, d]; None where it is not
-        defined.
+        """Return the measure of a `Cloud`, or of the rows of a matrix [n, d].
+
+        It is None where it is not defined.
         """
         return self.function(Cloud.of(points))
 
@@ -182,7 +186,7 @@ class Measure:
         return self.words.range
 
     def ends(self, count: int, width: int) -> Bounds:
-        """The least and greatest value for `count` vectors of this width."""
+        """Return the least and greatest value for `count` vectors of this width."""
         return self.range if self.within is None else self.within(count, width)
 
     @property
@@ -208,12 +212,12 @@ def measure(
     gradient: GradientOf | None = None,
     ends: Ends | None = None,
 ) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:
-    """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and
-    tests have it then.
+    """Register a function of a `Cloud` as a measure under its own name.
 
-    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy
-    array, tensor). For `group` (a section of the page), `core`, `spectral`, `cost`, `multiple`,
-    `order`, `docs` see `MeasureWords`; for the others `Measure`.
+    Scan, table, page, docs and tests have it then. The function that is returned takes a `Cloud` or
+    the rows of any matrix [n, d] (list, numpy array, tensor). For `group` (a section of the page),
+    `core`, `spectral`, `cost`, `multiple`, `order`, `docs` see `MeasureWords`; for the others
+    `Measure`.
     """
     flags = {
         "core": core,
@@ -224,17 +228,17 @@ def measure(
         "docs": docs,
     }
     flags["group"] = group or term.group
-    words = term if isinstance(term, MeasureWords) else MeasureWords(**vars(term) | flags)
+    entry = term if isinstance(term, MeasureWords) else MeasureWords(**vars(term) | flags)
 
     def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
-        made = MEASURES.add(
+        registered = MEASURES.add(
             function.__name__,
-            Measure(function.__name__, function, words, reference, gradient, ends),
+            Measure(function.__name__, function, entry, reference, gradient, ends),
         )
 
         @wraps(function)
         def measured(points: Vectors) -> float | None:
-            return made(points)
+            return registered(points)
 
         return measured
 
@@ -244,8 +248,8 @@ def measure(
 def gaussian_cloud(
     count: int, width: int, *, mean_square_norm: float, generator: np.random.Generator
 ) -> Cloud:
-    """The sums of `count` independent draws from N(0, s²I) in `width` dimensions, without drawing
-    them all.
+    """Return the sums of `count` independent draws from N(0, s²I) in `width` dimensions, without
+    drawing them all.
 
     s² = mean_square_norm/width. With many draws the sums are sampled from their own laws: the
     scatter around the mean is Wishart with n − 1 degrees of freedom (Bartlett's decomposition: a

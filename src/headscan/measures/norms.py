@@ -1,4 +1,4 @@
-"""Mean norm: The average length of a token's vector."""
+"""Measures of length: the mean norm, and the norm of the mean vector."""
 
 import numpy as np
 
@@ -6,6 +6,11 @@ from headscan.measures.measure import measure
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
+
+
+def _mean_norm_gradient(_at: Moments) -> Gradient:
+    """Return the derivative 1 by the mean norm."""
+    return Gradient(norm=1.0)
 
 
 @measure(
@@ -21,10 +26,10 @@ from headscan.statistics.linearisation import Gradient, Moments
     group="norms",
     order=2,
     docs="cones.md",
-    gradient=lambda at: Gradient(norm=1.0),
+    gradient=_mean_norm_gradient,
 )
 def mean_norm(cloud: Cloud) -> float | None:
-    """Average Euclidean norm; in the units of the activations.
+    """Return the average Euclidean norm, in the units of the activations.
 
     >>> mean_norm(Cloud.of_rows([[3, 4], [0, 1]]))
     3.0
@@ -33,6 +38,7 @@ def mean_norm(cloud: Cloud) -> float | None:
 
 
 def _mean_vector_norm_gradient(at: Moments) -> Gradient | None:
+    """Return the derivative μ/‖μ‖ by the mean."""
     length = float(np.linalg.norm(at.mean))
     return Gradient(mean=at.mean / length) if length > 0 else None
 
@@ -53,7 +59,7 @@ def _mean_vector_norm_gradient(at: Moments) -> Gradient | None:
     gradient=_mean_vector_norm_gradient,
 )
 def mean_vector_norm(cloud: Cloud) -> float | None:
-    """‖μ‖, at most the mean norm, which it equals when all vectors point the same way.
+    """Return ‖μ‖, at most the mean norm, which it equals when all vectors point the same way.
 
     >>> mean_vector_norm(Cloud.of_rows([[3, 4], [-3, -4]]))
     0.0

@@ -1,7 +1,8 @@
-"""The probe `alignment`: alignment of pairs."""
+"""The probe `alignment`: the distance of pairs of texts that mean the same."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from headscan.model import Lens
 from headscan.model.inputs import pooled
 from headscan.model.sentence import Pooling, SentenceHead
 from headscan.run import BadInput
-from headscan.statistics.uncertainty import Cells, Floats, with_intervals
+from headscan.statistics.uncertainty import Bounds, Cells, Floats, with_intervals
 
 
 def sentence_states(
@@ -23,22 +24,23 @@ def sentence_states(
     special: bool = True,
     batch: int = 64,
 ) -> Floats:
-    """The mean over its tokens of each sentence's states at a site, float64 [n, d]; by default the
-    last default site.
+    """Return the mean over its tokens of each sentence's states at a site, float64 [n, d].
 
-    `special`: with the tokenizer's own added tokens ([CLS] and the like), which then count in the
-    mean. Sentences are grouped by length, so nothing is padded; longer ones than the context are
-    cut. Raises BadInput for a sentence without tokens. Cost: one forward pass.
+    By default the site is the last default site. `special`: with the tokenizer's own added tokens
+    ([CLS] and the like), which then count in the mean. Sentences are grouped by length, so nothing
+    is padded; longer ones than the context are cut. Raises BadInput for a sentence without tokens.
+    Cost: one forward pass.
     """
     ids = sentence_ids(lens, sentences, special=special)
-    if empty := [k for k, tokens in enumerate(ids) if not tokens]:
-        raise BadInput(f"Sentence {empty[0]} has no tokens.")
-    chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
-    return mean_states(lens, ids, [chosen], batch=batch)[chosen]
+    for number, tokens in enumerate(ids):
+        if not tokens:
+            raise BadInput(f"Sentence {number} has no tokens.")
+    read_site = lens.match(site)[-1] if site else lens.default_sites[-1]
+    return mean_states(lens, ids, [read_site], batch=batch)[read_site]
 
 
 def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) -> list[list[int]]:
-    """The tokens of each sentence, cut to the context; a sentence may come out empty."""
+    """Return the tokens of each sentence, cut to the context; there may be none."""
     tokenizer = lens.require_tokenizer()
     return [
         tokenizer.encode(sentence, add_special_tokens=special)[: lens.context_length]
@@ -54,32 +56,35 @@ def mean_states(
     batch: int = 64,
     pooling: Pooling | Callable[[torch.Tensor], torch.Tensor] = "mean",
 ) -> dict[str, Floats]:
-    """The mean over its tokens of each text's states (or the first or last one, or another
-    `pooling` of states [B, T, width]), by site, float64 [n, width]; texts are lists of token ids.
+    """Return the mean over its tokens of each text's states, by site, float64 [n, width].
+
+    Texts are lists of token ids. `pooling` may also name the first or last state, or be a function
+    of states [B, T, width].
     """
-    groups: dict[int, list[int]] = {}
-    for k, tokens in enumerate(ids):
-        groups.setdefault(len(tokens), []).append(k)
+    texts_by_length: dict[int, list[int]] = {}
+    for text, tokens in enumerate(ids):
+        texts_by_length.setdefault(len(tokens), []).append(text)
     means = {site: np.zeros((len(ids), lens.width(site))) for site in sites}
-    for members in groups.values():
+
+    def add(site: str, states: torch.Tensor, texts: list[int]) -> None:
+        doubled = states.detach().double()
+        vectors = pooled(doubled, pooling) if isinstance(pooling, str) else pooling(doubled)
+        if vectors.shape[1] != means[site].shape[1]:
+            means[site] = np.zeros((len(ids), vectors.shape[1]))
+        means[site][texts] = vectors.cpu().numpy()
+
+    for members in texts_by_length.values():
         for start in range(0, len(members), batch):
-            part = members[start : start + batch]
-            rows = torch.tensor([list(ids[k]) for k in part], device=lens.device)
-
-            def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
-                doubled = states.detach().double()
-                made = pooled(doubled, pooling) if isinstance(pooling, str) else pooling(doubled)
-                if made.shape[1] != means[site].shape[1]:
-                    means[site] = np.zeros((len(ids), made.shape[1]))
-                means[site][part] = made.cpu().numpy()
-
-            lens.run(rows, sites=sites, each=take)
+            texts = members[start : start + batch]
+            rows = torch.tensor([list(ids[text]) for text in texts], device=lens.device)
+            lens.run(rows, sites=sites, each=partial(add, texts=texts))
     return means
 
 
 def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> Floats:
-    """The vectors that a sentence encoder is shipped for, float64 [n, width]: those of
-    sentence-transformers' `encode`.
+    """Return the vectors of a sentence encoder, float64 [n, width].
+
+    They are those of sentence-transformers' `encode`.
     """
     cut = {} if head.length is None else {"truncation": True, "max_length": head.length}
     ids = [lens.require_tokenizer().encode(sentence, **cut) for sentence in sentences]
@@ -87,8 +92,54 @@ def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> Floats:
     return mean_states(lens, ids, [site], pooling=head)[site]
 
 
-def aligned(one: Floats, other: Floats, *, blocks: int = 16) -> Cells:
-    """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 %
+@dataclass(frozen=True)
+class PairSums:
+    """The number of pairs, Σx̂ and Σŷ [d], and Σx̂·ŷ."""
+
+    pairs: float
+    first: Floats
+    second: Floats
+    cosine: float
+
+    @classmethod
+    def of(cls, x: Floats, y: Floats) -> "PairSums":
+        """Return the sums of pairs of unit vectors [n, d]."""
+        return cls(float(len(x)), x.sum(0), y.sum(0), float((x * y).sum()))
+
+    def without(self, part: "PairSums") -> "PairSums":
+        """Return these sums less those of a part of the pairs."""
+        return PairSums(
+            self.pairs - part.pairs,
+            self.first - part.first,
+            self.second - part.second,
+            self.cosine - part.cosine,
+        )
+
+    def alignment(self) -> dict[str, float | None]:
+        """Return `alignment`, `unrelated` and `relative` (see `aligned`)."""
+        n = self.pairs
+        if n < 1.5:
+            return dict.fromkeys(("alignment", "unrelated", "relative"))
+        mismatched = float(self.first @ self.second) - self.cosine
+        paired = max(0.0, 2 - 2 * self.cosine / n)
+        unrelated = max(0.0, 2 - 2 * mismatched / (n * (n - 1)))
+        return {
+            "alignment": paired,
+            "unrelated": unrelated,
+            "relative": paired / unrelated if unrelated > 1e-12 else None,
+        }
+
+
+BOUNDS: dict[str, Bounds] = {
+    "alignment": (0.0, 4.0),
+    "unrelated": (0.0, 4.0),
+    "relative": (0.0, None),
+}
+"""The ranges of the numbers of `PairSums.alignment`."""
+
+
+def aligned(rows: Floats, partners: Floats, *, blocks: int = 16) -> Cells:
+    """Return the alignment of pairs of rows [n, d] and that of all mismatched pairs, with 95 %
     intervals.
 
     `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n −
@@ -98,50 +149,30 @@ def aligned(one: Floats, other: Floats, *, blocks: int = 16) -> Cells:
     − ŷ‖² = 2 − 2x̂·ŷ, and Σ_{i≠j} x̂_i·ŷ_j = Σx̂·Σŷ − Σx̂·ŷ. Cost O(nd). Pairs with a zero vector
     are left out; None below two pairs.
 
-    >>> x = np.eye(4); found = aligned(x, x)
-    >>> found["alignment"], found["unrelated"], found["relative"]
+    >>> x = np.eye(4)
+    >>> cells = aligned(x, x)
+    >>> cells["alignment"], cells["unrelated"], cells["relative"]
     (0.0, 2.0, 0.0)
     """
-    lengths = [np.linalg.norm(rows, axis=1) for rows in (one, other)]
-    kept = (lengths[0] > 0) & (lengths[1] > 0)
-    x, y = (
-        rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True)
-    )
-    parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
-    sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
-    return from_pair_sums((float(len(x)), x.sum(0), y.sum(0), float((x * y).sum())), sums)
-
-
-PairSums = tuple[Any, Any, Any, Any]
-"""Number of pairs, Σx̂, Σŷ and Σx̂·ŷ."""
-
-
-def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
-    """`aligned` from the sums of all pairs and of blocks of them."""
-
-    def values(n: float, x: Any, y: Any, own: float) -> dict[str, float | None]:
-        if n < 1.5:
-            return dict.fromkeys(("alignment", "unrelated", "relative"))
-        near = max(0.0, 2 - 2 * own / n)
-        far = max(0.0, 2 - 2 * (float(x @ y) - own) / (n * (n - 1)))
-        return {
-            "alignment": near,
-            "unrelated": far,
-            "relative": near / far if far > 1e-12 else None,
-        }
-
-    whole = values(*total)
-    others = [
-        values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts
+    lengths = np.linalg.norm(rows, axis=1)
+    partner_lengths = np.linalg.norm(partners, axis=1)
+    nonzero = (lengths > 0) & (partner_lengths > 0)
+    x = rows[nonzero] / lengths[nonzero, None]
+    y = partners[nonzero] / partner_lengths[nonzero, None]
+    parts = [
+        PairSums.of(x[block], y[block])
+        for block in np.array_split(np.arange(len(x)), blocks)
+        if len(block)
     ]
-    bounds = {"alignment": (0.0, 4.0), "unrelated": (0.0, 4.0), "relative": (0.0, None)}
-    return {**whole} | with_intervals(
-        whole, others, [part[0] for part in parts], bounds, running=False
-    )
+    total = PairSums.of(x, y)
+    estimates = total.alignment()
+    left_out = [total.without(part).alignment() for part in parts]
+    sizes = [part.pairs for part in parts]
+    return {**estimates} | with_intervals(estimates, left_out, sizes, BOUNDS, running=False)
 
 
 class AlignmentProbe(Probe):
-    """Pairs of texts that mean the same."""
+    """The alignment of pairs of texts that mean the same."""
 
     words = ProbeWords(
         name="alignment",
@@ -199,28 +230,33 @@ class AlignmentProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         sites = list(data.clouds)
         rows: list[Cells] = []
-        states: dict[str, dict[str, np.ndarray]] = {}
-        for pairs in (pairs.first(self.PAIRS) for pairs in setup.pairs):
-            texts = [*pairs.one, *pairs.other]
-            ids = dict(zip(texts, sentence_ids(setup.lens, texts), strict=True))
-            kept = [
-                k
-                for k, (a, b) in enumerate(zip(pairs.one, pairs.other, strict=True))
-                if ids[a] and ids[b]
+        states: dict[str, dict[str, Floats]] = {}
+        for all_pairs in setup.pairs:
+            pairs = all_pairs.first(self.PAIRS)
+            states |= _new_states(setup.lens, sites, [*pairs.one, *pairs.other], states)
+            complete = [
+                (text, partner)
+                for text, partner in zip(pairs.one, pairs.other, strict=True)
+                if text in states and partner in states
             ]
-            new = list(dict.fromkeys(text for text in texts if ids[text] and text not in states))
-            if new:
-                means = mean_states(setup.lens, [ids[text] for text in new], sites)
-                states |= {
-                    text: {site: means[site][k] for site in sites} for k, text in enumerate(new)
-                }
             for site in sites:
-                row: Cells = {"site": site, "set": pairs.name, "pairs": len(kept)}
-                if len(kept) > 1:
-                    one, other = (
-                        np.stack([states[side[k]][site] for k in kept])
-                        for side in (pairs.one, pairs.other)
-                    )
-                    row |= aligned(one, other)
-                rows.append(dict.fromkeys(self.fields) | row)
+                row: Cells = dict.fromkeys(self.fields)
+                row |= {"site": site, "set": pairs.name, "pairs": len(complete)}
+                if len(complete) > 1:
+                    first = np.stack([states[text][site] for text, _ in complete])
+                    second = np.stack([states[partner][site] for _, partner in complete])
+                    row |= aligned(first, second)
+                rows.append(row)
         return rows
+
+
+def _new_states(
+    lens: Lens, sites: Sequence[str], texts: Sequence[str], known: Mapping[str, object]
+) -> dict[str, dict[str, Floats]]:
+    """Return the mean states, by text and site, of the texts that have tokens and are not known."""
+    ids = dict(zip(texts, sentence_ids(lens, texts), strict=True))
+    new = [text for text in ids if ids[text] and text not in known]
+    if not new:
+        return {}
+    means = mean_states(lens, [ids[text] for text in new], sites)
+    return {text: {site: means[site][k] for site in sites} for k, text in enumerate(new)}

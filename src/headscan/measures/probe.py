@@ -1,7 +1,7 @@
-"""What a probe is: a family of numbers that needs more than a cloud's sums, with all that a reader
-must know beside it.
+"""Probes: families of numbers that need more than a cloud's sums, with all that a reader must know
+beside them.
 
-A measure is a function of one site's `Cloud`. A probe may keep accumulators of its own in the pass,
+A measure is a function of one site's `Cloud`. A probe may have accumulators of its own in the pass,
 look at the sampled vectors, the embedding tables or the text's counts, or run the model again; it
 gives rows for one table of the result.
 """
@@ -31,8 +31,8 @@ from headscan.text import PairSet
 
 @dataclass(frozen=True)
 class Cost:
-    """What a probe will take, beside the pass itself: floating-point operations and bytes held at
-    once.
+    """The cost of a probe beside the pass itself: floating-point operations, and bytes
+    of memory.
     """
 
     operations: float
@@ -40,7 +40,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """On this machine, from the speed of one matrix product measured once."""
+        """The time on this machine, from the speed of one matrix product measured once."""
         return self.operations / speed()
 
     def __str__(self) -> str:
@@ -49,16 +49,19 @@ class Cost:
 
 @cache
 def speed() -> float:
-    """Floating-point operations a second of this machine, as probes were seen to get them."""
-    # Elementwise work, softmax and float64 run slower than the product alone: a third of it is what
-    # probes were seen to get.
+    """Return the floating-point operations a second that probes reach on this machine.
+
+    Elementwise work, softmax and float64 run slower than the product alone: probes were measured to
+    reach a third of it.
+    """
     return operations_a_second() / 3
 
 
 @dataclass
 class ProbeSetup:
-    """What a probe may look at before the pass: the source, the sites of the scan, the text's
-    expected length in tokens.
+    """The data that a probe may read before the pass.
+
+    They are the source, the sites of the scan, and the text's expected length in tokens.
     """
 
     source: VectorSource
@@ -72,8 +75,9 @@ class ProbeSetup:
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64] | None:
-        """How often each token id [V] stands in the text, before the pass: it is read once more,
-        without the model. None where no ids are known.
+        """The number of times that each token id [V] stands in the text.
+
+        The text is read once more for it, without the model. None where no ids are known.
         """
         if not self.source.vocabulary:
             return None
@@ -85,7 +89,8 @@ class ProbeSetup:
     @cached_property
     def deepest(self) -> str:
         """The last block of the scan's sites, or the last of them where no block is among them."""
-        return ([site for site in self.sites if is_block(site)] or [*self.sites])[-1]
+        blocks = [site for site in self.sites if is_block(site)]
+        return (blocks or self.sites)[-1]
 
     @property
     def lens(self) -> Lens:
@@ -94,12 +99,12 @@ class ProbeSetup:
 
     @property
     def head(self) -> LinearHead:
-        """The head as a linear map of states, for probes whose `reason` has seen that there is one."""
+        """The head as a linear map of states; a probe's `reason` must make sure that it is one."""
         assert self.lens.traits.linear_head is not None
         return self.lens.traits.linear_head
 
     def width(self, site: str) -> int:
-        """Numbers of a vector at a site."""
+        """Return the width of the vectors at a site."""
         return self.source.width(site)
 
     @cached_property
@@ -110,8 +115,9 @@ class ProbeSetup:
 
 @dataclass(frozen=True)
 class Clouds(Mapping[str, Cloud]):
-    """The finished clouds of all positions, by site in the order of depth; each is made when it is
-    asked for, and let go.
+    """The finished clouds of all positions, by site in the order of depth.
+
+    Each is made when it is looked up, and not stored.
     """
 
     statistics: Mapping[str, SiteStatistics]
@@ -129,36 +135,47 @@ class Clouds(Mapping[str, Cloud]):
 
 @dataclass
 class ProbeData:
-    """What a probe may look at after the pass: the clouds by site, the accumulators of its own,
-    sample, counts, ids.
+    """The data that a probe may read after the pass.
+
+    Attributes:
+        clouds: the clouds by site.
+        own: the probe's own accumulators, by their keys.
+        sample: the sampled vectors by site, and their token ids as "id".
+        counts: the number of times that each token id stands in the text [V].
+        windows: the ids of the first windows [w, T].
+        statistics: the sums by site.
+        count_parts: `counts` by blocks of windows.
+        blocks: the block of text of each sampled vector [n].
+        first: whether each sampled vector stood at position 0 [n].
     """
 
     clouds: Mapping[str, Cloud]
     own: dict[str, Accumulator]
     sample: dict[str, Tensor]
     counts: npt.NDArray[np.int64]
-    windows: Tensor  # ids of the first windows [w, T]
+    windows: Tensor
     statistics: dict[str, SiteStatistics] = field(default_factory=dict)
-    # `counts` by blocks of windows
     count_parts: list[npt.NDArray[np.int64]] = field(default_factory=list)
     blocks: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     first: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
 def tables(setup: ProbeSetup) -> dict[str, Floats]:
-    """The input embedding table and, where it is another, the output's; float64 [V, d]."""
-    named = {"input embeddings": setup.lens.input_embeddings}
-    if (output := setup.lens.output_embeddings) is not None:
-        if output.data_ptr() == setup.lens.input_embeddings.data_ptr():
-            named = {"tied embeddings": output}
-        else:
-            named["output embeddings"] = output
+    """Return the input embedding table and, where it is another, the output's; float64 [V, d]."""
+    inputs = setup.lens.input_embeddings
+    outputs = setup.lens.output_embeddings
+    named = {"input embeddings": inputs}
+    if outputs is not None and outputs.data_ptr() == inputs.data_ptr():
+        named = {"tied embeddings": outputs}
+    elif outputs is not None:
+        named["output embeddings"] = outputs
     return {name: table.detach().double().cpu().numpy() for name, table in named.items()}
 
 
 class Probe:
-    """Subclass it with `words`, in a file of headscan/measures or of a plug-in, and it is
-    registered.
+    """The parent of all probes. A subclass with `words` is registered.
+
+    It stands in a file of headscan/measures or of a plug-in.
 
     >>> PROBES["rogue"].words.title
     'Rogue dimensions'
@@ -166,9 +183,9 @@ class Probe:
 
     words: ClassVar[ProbeWords]
     passes: ClassVar[int] = 1
-    """How often it reads the text, the scan's own pass included."""
+    """The number of times that it reads the text, the scan's own pass included."""
     needs: ClassVar[Literal["model", "tokens", "vectors"]] = "model"
-    """What it cannot do without: a model, or of stored states their token ids, or vectors alone."""
+    """The input that it needs: a model, stored states with their token ids, or vectors alone."""
 
     def __init_subclass__(cls) -> None:
         if "words" in cls.__dict__:
@@ -185,59 +202,60 @@ class Probe:
         return self.words.fields
 
     def reason(self, setup: ProbeSetup) -> str | None:
-        """Why this model has no such rows, or None where it has."""
+        """Return why this model has no such rows, or None where it has."""
         return None
 
     def cost(self, setup: ProbeSetup) -> Cost:
-        """An estimate; asked of expensive probes before they start."""
+        """Return an estimate of the cost; expensive probes announce it before they start."""
         return Cost(0, 0)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        """What it keeps in the pass, by site, or by "SITE|PART" where that is several."""
+        """Return the accumulators of the pass, by site, or by "SITE|PART" where a site
+        has several.
+        """
         return {}
 
     def update(
         self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
     ) -> None:
-        """Add a batch of a site to the accumulator of this key; by default of a tally."""
+        """Add a batch of a site to the accumulator of this key, by default a tally."""
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
 
     def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
-        """Further sites that it must see as they pass (`see`); asked after `accumulators`."""
+        """Return further sites whose states go to `see`; called after `accumulators`."""
         return ()
 
     def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
-        """One of the `passing` sites passes: called before any `update` of that site."""
+        """Read the states of one of the `passing` sites, before any `update` of that site."""
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        """The rows of the result. A value that is not defined is None; the row's `notes` then get
-        the field's reason.
+        """Return the rows of the result.
+
+        A value that is not defined is None; the row's `notes` then get the field's reason.
         """
         raise NotImplementedError
 
     def noted(self, row: Cells) -> Cells:
-        """The row with `notes` that give the reason of every undefined value, and of every number
-        without an interval.
+        """Return the row with `notes` that explain every undefined value, and every number without
+        an interval.
         """
-        given = row.get("notes")
-        notes = list(given) if isinstance(given, list) else []
-        bare: dict[str, list[str]] = {}
+        row_notes = row.get("notes")
+        notes = list(row_notes) if isinstance(row_notes, list) else []
+        names_by_reason: dict[str, list[str]] = {}
         for name, value in row.items():
-            if (field := self.fields.get(name.removesuffix(WITHOUT_FIRST))) is None:
+            field = self.fields.get(name.removesuffix(WITHOUT_FIRST))
+            if field is None:
                 continue
             if value is None:
-                notes.append(
-                    f"{name} is not defined: {field.undefined or 'nothing to compute it from'}"
-                )
+                reason = field.undefined or "nothing to compute it from"
+                notes.append(f"{name} is not defined: {reason}")
             elif isinstance(value, int | float) and row.get(f"{name}_interval") is None:
-                bare.setdefault(field.interval or "three blocks of text are needed", []).append(
-                    name
-                )
+                reason = field.interval or "three blocks of text are needed"
+                names_by_reason.setdefault(reason, []).append(name)
         if row.get("null") != "gaussian":
-            notes += [
-                f"no interval of {', '.join(names)}: {reason}" for reason, names in bare.items()
-            ]
+            for reason, names in names_by_reason.items():
+                notes.append(f"no interval of {', '.join(names)}: {reason}")
         return row | {"notes": notes}
 
 
@@ -246,15 +264,19 @@ PROBES: Registry[type[Probe]] = Registry("probe", "headscan.measures")
 
 
 def suffixed(row: Mapping[str, Cell]) -> Cells:
-    """NAME and NAME_interval as NAME_without_first and NAME_without_first_interval.
+    """Return the row with NAME_without_first and NAME_without_first_interval for each NAME.
 
     >>> suffixed({"a": 1, "a_interval": [0, 2]})
     {'a_without_first': 1, 'a_without_first_interval': [0, 2]}
     """
-    return {
-        f"{name.removesuffix('_interval')}{WITHOUT_FIRST}{'_interval' if name.endswith('_interval') else ''}": value
-        for name, value in row.items()
-    }
+    cells: Cells = {}
+    for name, value in row.items():
+        if name.endswith("_interval"):
+            name = name.removesuffix("_interval")
+            cells[f"{name}{WITHOUT_FIRST}_interval"] = value
+        else:
+            cells[f"{name}{WITHOUT_FIRST}"] = value
+    return cells
 
 
 def tally_row(
@@ -262,21 +284,26 @@ def tally_row(
     function: Callable[[Tally], dict[str, float | None]],
     fields: Mapping[str, Field],
 ) -> Cells:
-    """The numbers of a tally by `function`, each with its interval from the blocks of windows left
-    out. Where the tally has sums without position 0, NAME_without_first and its interval come too.
+    """Return the numbers of a tally by `function`, with intervals from blocks of windows left out.
+
+    Where the tally has sums without position 0, there are NAME_without_first and its interval, too.
     """
     parts = tally.parts()
-    whole = tally.total()
-    variants = [("", whole, parts)]
-    if any(name.endswith(REST) for name in whole.sums):
-        variants.append((WITHOUT_FIRST, whole.view(REST), [part.view(REST) for part in parts]))
+    overall = tally.total()
+    variants = [("", overall, parts)]
+    if any(name.endswith(REST) for name in overall.sums):
+        later_parts = [part.view(REST) for part in parts]
+        variants.append((WITHOUT_FIRST, overall.view(REST), later_parts))
     row: Cells = {}
     for suffix, total, blocks in variants:
         numbers = function(total)
-        sizes = [float(part["tokens" if "tokens" in part.sums else "pairs"]) for part in blocks]
-        others = [function(total.without(part)) for part in blocks] if len(blocks) > 2 else []
+        left_out = []
+        if len(blocks) > 2:
+            left_out = [function(total.without(part)) for part in blocks]
+        size = "tokens" if "tokens" in total.sums else "pairs"
+        sizes = [float(part[size]) for part in blocks]
         bounds = {name: fields[name].range if name in fields else (None, None) for name in numbers}
-        row |= with_intervals(numbers, others, sizes, bounds, suffix=suffix)
+        row |= with_intervals(numbers, left_out, sizes, bounds, suffix=suffix)
     return row
 
 
@@ -287,26 +314,31 @@ def over_blocks(
     bounds: tuple[float, float],
     value: Callable[[npt.NDArray[np.bool_]], float | None],
 ) -> Cells:
-    """NAME of groups 2·block + (at position 0) of rows, `value` of some of them, with its interval
-    over the blocks; and without position 0.
+    """Return NAME and NAME_interval over blocks of rows, and both without position 0.
+
+    `groups` are the numbers 2·block + (at position 0) of groups of rows, `sizes` their numbers of
+    rows, and `value` gives the number of some of the groups.
     """
+    blocks = groups // 2
     cells: Cells = {}
     for suffix, part in (("", groups >= 0), (WITHOUT_FIRST, groups % 2 == 0)):
-        owners = np.unique(groups[part] // 2)
-        whole = value(part)
-        others = [value(part & (groups // 2 != owner)) for owner in owners]
-        counts = [float(sizes[part & (groups // 2 == owner)].sum()) for owner in owners]
-        cells[f"{name}{suffix}"] = whole
-        cells[f"{name}{suffix}_interval"] = jackknife(whole, others, counts, bounds=bounds)
+        owners = np.unique(blocks[part])
+        estimate = value(part)
+        left_out = [value(part & (blocks != owner)) for owner in owners]
+        counts = [float(sizes[part & (blocks == owner)].sum()) for owner in owners]
+        cells[f"{name}{suffix}"] = estimate
+        cells[f"{name}{suffix}_interval"] = jackknife(estimate, left_out, counts, bounds=bounds)
     return cells
 
 
 def sampled_rows(
     data: ProbeData, fields: Mapping[str, Field], measure: Callable[[Floats], Cells], points: int
 ) -> list[Cells]:
-    """One row a site of what `measure` says of at most `points` sampled vectors [n, d], and a last
-    one of Gaussian noise. Intervals come from leaving the vectors of one block of the text out
-    after another, so `measure` runs once a block more.
+    """Return one row for each site, by `measure` of at most `points` sampled vectors [n, d], and a
+    last one of Gaussian noise.
+
+    For the intervals the vectors of one block of the text after another are left out, so `measure`
+    runs once more for each block.
     """
     rows: list[Cells] = []
     shape = (0, 0)
@@ -315,17 +347,9 @@ def sampled_rows(
         row: Cells = {"site": site} | dict.fromkeys(fields)
         if states is not None:
             x = states[:points].double().numpy()
-            blocks = data.blocks[: min(points, len(states))]
             row |= measure(x)
             shape = max(shape, x.shape)
-            names, counts = np.unique(blocks, return_counts=True)
-            parts = [measure(x[blocks != one]) for one in names]
-            sizes = [float(count) for count in counts]
-            for name, field in fields.items():
-                others = [_number(part[name]) for part in parts]
-                row[f"{name}_interval"] = jackknife(
-                    _number(row[name]), others, sizes, bounds=field.range
-                )
+            row |= _sampled_intervals(row, x, data.blocks[: len(x)], fields, measure)
         rows.append(row)
     if shape[0]:
         noise = np.random.default_rng(list(shape)).standard_normal(shape)
@@ -334,5 +358,25 @@ def sampled_rows(
     return rows
 
 
+def _sampled_intervals(
+    row: Cells,
+    x: Floats,
+    blocks: npt.NDArray[np.int64],
+    fields: Mapping[str, Field],
+    measure: Callable[[Floats], Cells],
+) -> Cells:
+    """Return the NAME_interval of the fields of a row, from vectors [n, d] and their blocks [n]."""
+    numbers, sizes = np.unique(blocks, return_counts=True)
+    parts = [measure(x[blocks != block]) for block in numbers]
+    cells: Cells = {}
+    for name in fields:
+        left_out = [_number(part[name]) for part in parts]
+        cells[f"{name}_interval"] = jackknife(
+            _number(row[name]), left_out, sizes.astype(float), bounds=fields[name].range
+        )
+    return cells
+
+
 def _number(value: object) -> float | None:
+    """Return a value that is a float, or None."""
     return value if isinstance(value, float) else None

@@ -1,8 +1,8 @@
-"""The spectrum of a cloud's second moment: what several measures of dimension share."""
+"""The spectrum of a cloud's second moment, and the measures of dimension that it gives."""
 
 import numpy as np
 
-from headscan.measures.measure import MEASURES, measure
+from headscan.measures.measure import measure
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.linearisation import Gradient, Moments
@@ -10,15 +10,17 @@ from headscan.statistics.uncertainty import Bounds, Floats
 
 
 def share_gradient(moments: Moments, slope: Floats, shares: Floats) -> Floats:
-    """∂/∂λ of a function of the shares pᵢ = λᵢ/Σλ whose derivative by pᵢ is `slope` [d]: (slope −
-    p·slope)/Σλ.
+    """Return ∂/∂λ of a function of the shares pᵢ = λᵢ/Σλ: (slope − p·slope)/Σλ.
+
+    `slope` [d] is the function's derivative by pᵢ.
     """
     return (slope - float(shares @ slope)) / moments.trace
 
 
 def amplitude_entropy(moments: Moments) -> tuple[float, Floats] | None:
-    """The entropy S of p = σ/Σσ, σ = √λ, and ∂S/∂λ = (−log p − S)/(2σΣσ) [d]; None where a σ is
-    zero.
+    """Return the entropy S of p = σ/Σσ, σ = √λ, and ∂S/∂λ = (−log p − S)/(2σΣσ) [d].
+
+    None where a σ is zero.
     """
     values = np.sqrt(np.maximum(moments.energies, 0))
     if not values.sum() > 0 or not values.min() > 0:
@@ -30,21 +32,21 @@ def amplitude_entropy(moments: Moments) -> tuple[float, Floats] | None:
 
 
 def rank_ends(count: int, width: int) -> Bounds:
-    """A rank is at most that of n vectors in d dimensions."""
+    """Return the ends of a rank: it is at most that of n vectors in d dimensions."""
     return 1.0, float(min(count, width))
 
 
 def share_ends(count: int, width: int) -> Bounds:
-    """The largest of min(n, d) shares is at least 1/min(n, d)."""
+    """Return the ends of the largest of min(n, d) shares: it is at least 1/min(n, d)."""
     return 1 / min(count, width), 1.0
 
 
 def singular_values(points: Vectors) -> Floats:
-    """σ of the uncentred data matrix divided by √n, largest first [d]: the root mean square along
-    each direction.
+    """Return σ of the uncentred data matrix divided by √n, largest first [d].
 
-    They are the roots of the eigenvalues of the second moment, so values below √`Cloud.rounding`
-    (about 1e-8 of the largest, or of the deviation where the mean is far away) are rounding.
+    Each is the root mean square along a direction. They are the roots of the eigenvalues of the
+    second moment, so values below √`Cloud.rounding` (about 1e-8 of the largest, or of the deviation
+    where the mean is far away) are rounding.
 
     >>> singular_values([[2, 0], [0, 1], [2, 0], [0, 1]]).round(4).tolist()
     [1.4142, 0.7071]
@@ -53,14 +55,15 @@ def singular_values(points: Vectors) -> Floats:
 
 
 def shares_of(cloud: Cloud) -> Floats | None:
-    """pᵢ = σᵢ²/Σσ² [d], or None for a cloud of zeros."""
+    """Return pᵢ = σᵢ²/Σσ² [d], or None for a cloud of zeros."""
     total = cloud.energies.sum() if cloud.count else 0.0
     return cloud.energies / total if total > 0 else None
 
 
 def amplitudes(cloud: Cloud) -> Floats | None:
-    """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding (`Cloud.rounding`) is
-    zero.
+    """Return σᵢ/Σσ of the uncentred data, largest first [d].
+
+    Values below rounding (`Cloud.rounding`) are zero.
     """
     if not cloud.count or not cloud.energies[0] > 0:
         return None
@@ -70,7 +73,7 @@ def amplitudes(cloud: Cloud) -> Floats | None:
 
 
 def entropy_of(shares: Floats) -> float:
-    """−Σ p log p in nats, with 0 log 0 = 0.
+    """Return −Σ p log p in nats, with 0 log 0 = 0.
 
     >>> round(entropy_of(np.array([0.5, 0.5, 0.0])), 4)
     0.6931
@@ -80,7 +83,7 @@ def entropy_of(shares: Floats) -> float:
 
 
 def _effective_rank_gradient(at: Moments) -> Gradient | None:
-    """e^S·(−log p − S)/Σλ."""
+    """Return the derivative e^S·(−log p − S)/Σλ."""
     if not at.trace > 0:
         return None
     shares = np.maximum(at.energies / at.trace, 1e-300)
@@ -111,7 +114,7 @@ def _effective_rank_gradient(at: Moments) -> Gradient | None:
     ends=rank_ends,
 )
 def effective_rank(cloud: Cloud) -> float | None:
-    """Entropy-based rank of the uncentred second moment; in [1, min(n, d)].
+    """Return the entropy-based rank of the uncentred second moment; in [1, min(n, d)].
 
     >>> round(effective_rank(Cloud.of_rows([[1, 0], [0, 1]])), 6)
     2.0
@@ -121,7 +124,7 @@ def effective_rank(cloud: Cloud) -> float | None:
 
 
 def _participation_ratio_gradient(at: Moments) -> Gradient | None:
-    """2T/Q − 2T²/Q²·C by the covariance C, T = tr C, Q = ‖C‖²."""
+    """Return the derivative 2T/Q − 2T²/Q²·C by the covariance C, with T = tr C and Q = ‖C‖²."""
     trace = at.centred_trace
     square = at.centred_square
     if not trace > 0 or not square > 0:
@@ -151,8 +154,9 @@ def _participation_ratio_gradient(at: Moments) -> Gradient | None:
     ends=rank_ends,
 )
 def participation_ratio(cloud: Cloud) -> float | None:
-    """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n −
-    1, d)].
+    """Return (Σλ)²/Σλ² of the centred covariance, in [1, min(n − 1, d)].
+
+    It is tr(C)²/‖C‖²_F, so no eigenvalues are needed.
 
     A covariance that is zero to rounding (all vectors equal) has no ratio: a deviation below 1e-13
     of the mean is the rounding of the vectors themselves.
@@ -170,10 +174,10 @@ def participation_ratio(cloud: Cloud) -> float | None:
 
 
 def _isoscore_gradient(at: Moments) -> Gradient | None:
-    """The participation ratio's, divided by d − 1."""
-    derivative = MEASURES["participation_ratio"].gradient
-    gradient = derivative(at) if derivative else None
-    return None if gradient is None or len(at.mean) < 2 else gradient.times(1 / (len(at.mean) - 1))
+    """Return the derivative of the participation ratio, divided by d − 1."""
+    gradient = _participation_ratio_gradient(at)
+    width = len(at.mean)
+    return None if gradient is None or width < 2 else gradient.times(1 / (width - 1))
 
 
 @measure(
@@ -196,8 +200,9 @@ def _isoscore_gradient(at: Moments) -> Gradient | None:
     gradient=_isoscore_gradient,
 )
 def isoscore(cloud: Cloud) -> float | None:
-    """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in
-    [0, 1].
+    """Return IsoScore by the trace identity, exact, in [0, 1].
+
+    Its six published steps reduce to (PR − 1)/(d − 1).
 
     With λ̂ = √d·λ/‖λ‖ and δ² = ‖λ̂ − 1‖²/(2(d − √d)) = (d − √d·Σλ/‖λ‖)/(d − √d), step 6's (d − δ²(d
     − √d))² is d·(Σλ)²/‖λ‖² = d·PR, and ((d·PR) − d)/(d(d − 1)) = (PR − 1)/(d − 1). No principal

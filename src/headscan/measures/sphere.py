@@ -1,4 +1,6 @@
-"""The probe `sphere`: alignment and uniformity."""
+"""The probes `sphere` and `hubness`: how the directions fill the sphere, and which are near to
+many.
+"""
 
 import math
 
@@ -11,7 +13,7 @@ from torch.nn.functional import normalize
 
 from headscan.measures.dimension import find_neighbours
 from headscan.measures.measure import Field, ProbeWords
-from headscan.measures.pairs import from_pair_sums
+from headscan.measures.pairs import PairSums
 from headscan.measures.probe import (
     Probe,
     ProbeData,
@@ -21,20 +23,19 @@ from headscan.measures.probe import (
     tally_row,
 )
 from headscan.statistics import Accumulator, FollowTally, SiteBatch, Tally
-from headscan.statistics.uncertainty import Cells, number
+from headscan.statistics.uncertainty import Cells
 
 UNDER_12 = "no more than eleven sampled vectors"
 NO_NEXT = "the site's width is not the embedding's, or no token has a successor"
 
 
 def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26) -> float | None:
-    """log of the mean over all ordered pairs of distinct rows of exp(−t‖x − y‖²), rows scaled to
-    length 1; exact.
+    """Return log of the mean over all ordered pairs of distinct rows of exp(−t‖x − y‖²), exact.
 
-    In [floor, 0]: 0 when all directions are one, near `uniformity_floor(d, t)` when they fill the
-    sphere (a little below it for few rows, since the floor is an expectation). Rows of norm zero
-    are left out; None for fewer than two others. Computed as −2t + log mean exp(2t·cos), in blocks:
-    cost O(n²d), memory O(block).
+    Rows are scaled to length 1. In [floor, 0]: 0 when all directions are one, near
+    `uniformity_floor(d, t)` when they fill the sphere (a little below it for few rows, since the
+    floor is an expectation). Rows of norm zero are left out; None for fewer than two others.
+    Computed as −2t + log mean exp(2t·cos), in blocks: cost O(n²d), memory O(block).
 
     >>> round(uniformity([[1.0, 0.0], [-2.0, 0.0]]), 6)      # squared distance 4, t = 2
     -8.0
@@ -49,16 +50,23 @@ def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26)
     total = -math.inf
     for start in range(0, n, step):
         cosines = u[start : start + step] @ u.T
-        cosines[torch.arange(len(cosines)), start + torch.arange(len(cosines))] = -torch.inf
-        total = float(np.logaddexp(total, float(torch.logsumexp(2 * t * cosines.flatten(), 0))))
-    return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
+        block_rows = torch.arange(len(cosines))
+        cosines[block_rows, start + block_rows] = -torch.inf
+        block_log = float(torch.logsumexp(2 * t * cosines.flatten(), 0))
+        total = float(np.logaddexp(total, block_log))
+    return _uniformity_of(total, n, t)
+
+
+def _uniformity_of(log_sum: float, n: float, t: float) -> float:
+    """Return the uniformity from log Σ exp(2t·cos) over the ordered pairs of n rows."""
+    return min(0.0, log_sum - math.log(n * (n - 1)) - 2 * t)
 
 
 def uniformity_by_block(
     rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.ArrayLike, *, t: float = 2.0
 ) -> Cells:
-    """`uniformity` of a sample [n, d] with its 95 % interval over blocks of text, with and without
-    position 0.
+    """Return `uniformity` of a sample [n, d] with its 95 % interval over blocks of text, with and
+    without position 0.
 
     `blocks` [n] says which block a row is from, `first` [n] whether it stood at position 0.
     exp(−t‖x − y‖²) is added up for each pair of groups once; what remains without a block, or
@@ -66,46 +74,51 @@ def uniformity_by_block(
     both with `_without_first`. Cost O(n²d), half the products of `uniformity`.
 
     >>> rows = np.random.default_rng(0).standard_normal((60, 3))
-    >>> found = uniformity_by_block(rows, np.arange(60) % 4, np.arange(60) < 5)
-    >>> round(found["uniformity"], 9) == round(uniformity(rows), 9)
+    >>> cells = uniformity_by_block(rows, np.arange(60) % 4, np.arange(60) < 5)
+    >>> round(cells["uniformity"], 9) == round(uniformity(rows), 9)
     True
-    >>> round(found["uniformity_without_first"], 9) == round(uniformity(rows[5:]), 9)
+    >>> round(cells["uniformity_without_first"], 9) == round(uniformity(rows[5:]), 9)
     True
     """
     x = np.asarray(rows, dtype=np.float64)
-    first = np.asarray(first, dtype=bool)
     lengths = np.linalg.norm(x, axis=1)
-    kept = lengths > 0
-    groups, inverse = np.unique(2 * np.asarray(blocks)[kept] + first[kept], return_inverse=True)
-    u = x[kept] / lengths[kept, None]
+    nonzero = lengths > 0
+    labels = 2 * np.asarray(blocks) + np.asarray(first, dtype=bool)
+    groups, inverse = np.unique(labels[nonzero], return_inverse=True)
+    u = x[nonzero] / lengths[nonzero, None]
     members = [torch.from_numpy(u[inverse == g]) for g in range(len(groups))]
+    sizes = np.array([len(member) for member in members], dtype=float)
     logs = np.full((len(groups), len(groups)), -np.inf)
-    sizes = np.array([len(rows) for rows in members], dtype=float)
-    for a, one in enumerate(members):
+    for a in range(len(members)):
         for b in range(a, len(members)):
-            cosines = one @ members[b].T
+            cosines = members[a] @ members[b].T
             if a == b:
                 cosines.fill_diagonal_(-torch.inf)
-            logs[a, b] = logs[b, a] = float(torch.logsumexp(2 * t * cosines.flatten(), 0))
+            log_sum = float(torch.logsumexp(2 * t * cosines.flatten(), 0))
+            logs[a, b] = log_sum
+            logs[b, a] = log_sum
 
-    def value(chosen: npt.NDArray[np.bool_]) -> float | None:
-        n = sizes[chosen].sum()
+    def value(selected: npt.NDArray[np.bool_]) -> float | None:
+        n = sizes[selected].sum()
         if n < 2:
             return None
-        total = float(np.logaddexp.reduce(logs[np.ix_(chosen, chosen)], axis=None))
-        return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
+        total = float(np.logaddexp.reduce(logs[np.ix_(selected, selected)], axis=None))
+        return _uniformity_of(total, n, t)
 
     return over_blocks("uniformity", groups, sizes, (-4 * t, 0.0), value)
 
 
 def uniformity_floor(width: int, *, t: float = 2.0) -> float:
-    """What `uniformity` tends to for directions uniform on the sphere: −2t + log ₀F₁(; d/2; t²).
+    """Return the limit of `uniformity` for uniform directions on the sphere: −2t + log ₀F₁(; d/2;
+    t²).
 
     E exp(2t·cos θ) of a uniform direction is Γ(ν + 1)·I_ν(2t)/tᵛ with ν = d/2 − 1, which is ₀F₁(;
     d/2; t²). One dimension has two directions only: ₀F₁(; 1/2; t²) = cosh 2t, as it must be.
 
-    >>> round(uniformity_floor(768), 4), round(uniformity_floor(1), 4) == round(math.log(math.cosh(4)) - 4, 4)
-    (-3.9896, True)
+    >>> round(uniformity_floor(768), 4)
+    -3.9896
+    >>> round(uniformity_floor(1), 4) == round(math.log(math.cosh(4)) - 4, 4)
+    True
     """
     nu = width / 2 - 1
     value = float(hyp0f1(width / 2, t * t))
@@ -115,7 +128,7 @@ def uniformity_floor(width: int, *, t: float = 2.0) -> float:
 
 
 class SphereProbe(Probe):
-    """Alignment and uniformity."""
+    """The uniformity of the directions, and the alignment of states to the next token."""
 
     words = ProbeWords(
         name="sphere",
@@ -181,6 +194,7 @@ class SphereProbe(Probe):
     )
 
     def _table(self, setup: ProbeSetup, site: str) -> Tensor | None:
+        """Return the input embeddings where they have the site's width."""
         table = setup.lens.input_embeddings
         return table if table.shape[1] == setup.lens.width(site) else None
 
@@ -207,9 +221,10 @@ class SphereProbe(Probe):
             }
             if site in data.sample:
                 row |= uniformity_by_block(data.sample[site].numpy(), data.blocks, data.first)
-            tally = data.own.get(site)
             names = ("next_alignment", "next_unrelated", "next_relative")
-            row |= dict.fromkeys([*names, *(f"{name}_interval" for name in names)])
+            row |= dict.fromkeys(names)
+            row |= dict.fromkeys(f"{name}_interval" for name in names)
+            tally = data.own.get(site)
             if isinstance(tally, FollowTally):
                 row |= tally_row(tally, _next_alignment, self.fields)
             rows.append(row)
@@ -217,25 +232,30 @@ class SphereProbe(Probe):
 
 
 def _next_alignment(tally: Tally) -> dict[str, float | None]:
-    sums = tuple(tally[name].cpu().numpy() for name in ("pairs", "unit", "next", "cosine"))
-    values = from_pair_sums(sums, ())  # type: ignore[arg-type]
-    return {f"next_{name}": number(values[name]) for name in ("alignment", "unrelated", "relative")}
+    """Return the alignment of states to the next token's embedding, from a `FollowTally`."""
+    sums = PairSums(
+        pairs=float(tally["pairs"]),
+        first=tally["unit"].cpu().numpy(),
+        second=tally["next"].cpu().numpy(),
+        cosine=float(tally["cosine"]),
+    )
+    return {f"next_{name}": value for name, value in sums.alignment().items()}
 
 
 NEIGHBOURS = 10
 
 
 def hubness(rows: npt.ArrayLike, k: int = NEIGHBOURS) -> Cells:
-    """Of N, how often each direction is among the k nearest others of all [n, d] (by angle): its
-    skewness, the Robin Hood index ½Σ|N − k|/(nk), and the share of points that are nobody's
-    neighbour.
+    """Return how unevenly directions [n, d] are among the k nearest neighbours of all others.
 
-    Radovanović et al. 2010; Feldbauer and Flexer 2019. Where neighbours are drawn at random N is
-    binomial: skewness 1/√k, and e^−k are nobody's. Vectors of length zero are left out; None where
-    no more than k + 1 are left. Cost O(n²d).
+    With N the number of lists of neighbours (by angle) that a point is in: the skewness of N, the
+    Robin Hood index ½Σ|N − k|/(nk), the share of points with N = 0, and max N/k. Radovanović et
+    al. 2010; Feldbauer and Flexer 2019. Where neighbours are drawn at random N is binomial:
+    skewness 1/√k, and a share e^−k with N = 0. Vectors of length zero are left out; None where no
+    more than k + 1 are left. Cost O(n²d).
 
-    >>> found = hubness(np.random.default_rng(0).standard_normal((400, 2)))
-    >>> -0.7 < found["hub_skewness"] < 0.3, found["antihubs"]       # on a circle: as many neighbours for each
+    >>> cells = hubness(np.random.default_rng(0).standard_normal((400, 2)))
+    >>> -0.7 < cells["hub_skewness"] < 0.3, cells["antihubs"]  # on a circle N is nearly constant
     (True, 0.0)
     """
     x = np.asarray(rows, dtype=np.float64)
@@ -243,14 +263,13 @@ def hubness(rows: npt.ArrayLike, k: int = NEIGHBOURS) -> Cells:
     x = x[lengths > 0] / lengths[lengths > 0, None]
     if len(x) <= k + 1:
         return dict.fromkeys(("hub_skewness", "robin_hood", "antihubs", "largest_hub"))
-    counts = np.bincount(find_neighbours(x, k)[1].numpy().ravel(), minlength=len(x)).astype(
-        np.float64
-    )
-    apart = counts - k
-    deviation = float(np.sqrt((apart**2).mean()))
+    _, neighbours = find_neighbours(x, k)
+    counts = np.bincount(neighbours.numpy().ravel(), minlength=len(x)).astype(np.float64)
+    deviations = counts - k
+    spread = float(np.sqrt((deviations**2).mean()))
     return {
-        "hub_skewness": float((apart**3).mean()) / deviation**3 if deviation > 0 else 0.0,
-        "robin_hood": float(np.abs(apart).sum()) / (2 * len(x) * k),
+        "hub_skewness": float((deviations**3).mean()) / spread**3 if spread > 0 else 0.0,
+        "robin_hood": float(np.abs(deviations).sum()) / (2 * len(x) * k),
         "antihubs": float((counts == 0).mean()),
         "largest_hub": float(counts.max()) / k,
     }
@@ -260,7 +279,7 @@ POINTS = 1000
 
 
 class HubnessProbe(Probe):
-    """Are some vectors near to everything?"""
+    """The hubness of the sampled directions."""
 
     needs = "vectors"
     words = ProbeWords(

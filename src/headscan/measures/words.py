@@ -1,6 +1,5 @@
-"""How contextual are the vectors? Similarity within and between contexts, of one word with itself,
-of a text with its words; all less the baseline that anisotropy alone would give (Ethayarajh 2019,
-arXiv:1909.00512).
+"""Words in context: similarity within and between contexts, and of one word with itself, all less
+the baseline that anisotropy alone would give (Ethayarajh 2019, arXiv:1909.00512).
 """
 
 import numpy as np
@@ -13,12 +12,13 @@ from headscan.statistics.uncertainty import Cells, Floats, bounded, normal_reach
 ONE_WINDOW = "fewer than two windows"
 
 OCCURRENCES = 5
-"""A word counts as a word in context from so many occurrences on, as published."""
+"""The fewest occurrences of a word in context, as published."""
 
 
 def contexts(tally: Tally) -> dict[str, float | None]:
-    """Cosines within a window, between windows, and of tokens to their window's mean; exact, from
-    five sums.
+    """Return cosines within a window, between windows, and of tokens to their window's mean.
+
+    They are exact, from five sums.
 
     With s_w = Σû over window w and n_w its directions: within = (Σ‖s_w‖² − N)/(Σn_w² − N), over
     ordered pairs of distinct tokens of one window; between = (‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²); both
@@ -26,13 +26,15 @@ def contexts(tally: Tally) -> dict[str, float | None]:
     Intra-sentence similarity is the mean over windows of the mean cosine of a token to its window's
     mean vector, in [0, 1] for windows whose tokens all have directions.
     """
-    tokens, squares, own = (float(tally[name]) for name in ("tokens", "square_tokens", "own"))
+    tokens = float(tally["tokens"])
+    squares = float(tally["square_tokens"])
+    own_square = float(tally["own"])
     windows = float(tally["windows"])
     total = tally["unit"]
     pairs = squares - tokens
     across = tokens**2 - squares
-    within = (own - tokens) / pairs if pairs > 0 else None
-    between = (float(total @ total) - own) / across if across > 0.5 else None
+    within = (own_square - tokens) / pairs if pairs > 0 else None
+    between = (float(total @ total) - own_square) / across if across > 0.5 else None
     intra = float(tally["intra"]) / windows if windows > 0 else None
     return {
         "within_cosine": within,
@@ -44,8 +46,9 @@ def contexts(tally: Tally) -> dict[str, float | None]:
 
 
 def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[Floats, Floats]:
-    """Labels and mean pairwise cosine of each class with at least `least` directions: (‖Σû‖² −
-    n)/(n(n − 1)), exact.
+    """Return the labels and mean pairwise cosines of the classes with at least `least` directions.
+
+    The mean is exact: (‖Σû‖² − n)/(n(n − 1)).
 
     In [−1/(n − 1), 1]. With classes = token ids, the self-similarity of a word over its contexts.
 
@@ -56,15 +59,17 @@ def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[Float
     [0.7071]
     """
     directions = (sums.counts - sums.zeros).double()
-    kept = directions >= max(least, 2)
-    n = directions[kept]
-    values = (sums.units[kept].square().sum(-1) - n) / (n * (n - 1))
-    return sums.labels[kept].cpu().numpy(), values.cpu().numpy()
+    frequent = directions >= max(least, 2)
+    n = directions[frequent]
+    values = (sums.units[frequent].square().sum(-1) - n) / (n * (n - 1))
+    return sums.labels[frequent].cpu().numpy(), values.cpu().numpy()
 
 
 def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> Cells:
-    """Mean self-similarity over words (each word counts once), the same less the baseline, and how
-    many words that is. The interval is normal, words taken as the sample; it does not cover the
+    """Return the mean self-similarity over words, the same less the baseline, and the number of
+    words.
+
+    Each word counts once. The interval is normal, words taken as the sample; it does not cover the
     choice of the text.
     """
     labels, values = self_similarity(sums, least=least)
@@ -94,62 +99,71 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
 def maximum_explainable_variance(
     rows: Floats, labels: Floats, *, least: int = OCCURRENCES
 ) -> Cells:
-    """MEV: the share of a word's occurrences' energy along their one best direction, averaged over
-    words, and adjusted.
+    """Return MEV: the share of a word's occurrences' energy along their one best direction.
 
-    Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean
-    of the same for n vectors drawn without regard to the word (the rows cut into consecutive lots
-    of n, which are in hash order and so random). Intervals are normal, words taken as the sample.
-    The published code centres for words and not for its baseline, so the two could not be compared.
-    In [1/n, 1]. Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
+    It is averaged over words. Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n
+    occurrences, less the mean of the same for n vectors drawn without regard to the word (the rows
+    cut into consecutive lots of n, which are in hash order and so random). Intervals are normal,
+    words taken as the sample. The published code centres for words and not for its baseline, so the
+    two could not be compared. In [1/n, 1]. Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
 
-    >>> x = np.random.default_rng(0).standard_normal((40, 6)); x[:20] = x[0]
-    >>> found = maximum_explainable_variance(x, np.array([0] * 20 + list(range(1, 21))))
-    >>> found["mev"], found["mev_words"]
+    >>> x = np.random.default_rng(0).standard_normal((40, 6))
+    >>> x[:20] = x[0]
+    >>> cells = maximum_explainable_variance(x, np.array([0] * 20 + list(range(1, 21))))
+    >>> cells["mev"], cells["mev_words"]
     (1.0, 1)
     """
     rows = np.asarray(rows, dtype=np.float64)
     labels = np.asarray(labels)
-    own, counts = np.unique(labels, return_counts=True)
-    kept = counts >= max(least, 2)
-    by_chance = {}
-    for count in np.unique(counts[kept]):
-        lots = (
-            _top_share(rows[k * count : (k + 1) * count]) for k in range(min(8, len(rows) // count))
-        )
-        known = [lot for lot in lots if lot is not None]
-        by_chance[count] = float(np.mean(known)) if known else None
+    types, counts = np.unique(labels, return_counts=True)
+    frequent = counts >= max(least, 2)
+    by_chance = {count: _share_by_chance(rows, count) for count in np.unique(counts[frequent])}
     values = []
     baselines = []
-    for label, count in zip(own[kept], counts[kept], strict=True):
+    for label, count in zip(types[frequent], counts[frequent], strict=True):
         share = _top_share(rows[labels == label])
         baseline = by_chance[count]
         if share is not None and baseline is not None:
             values.append(share)
             baselines.append(baseline)
+
     cells: Cells = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
-    for name, numbers in (
-        ("mev", np.array(values)),
-        ("mev_adjusted", np.array(values) - np.array(baselines)),
-    ):
-        if len(numbers):
-            mean = float(numbers.mean())
-            cells[name] = mean
-        if len(numbers) > 1:
-            reach = normal_reach(numbers)
-            low = 0.0 if name == "mev" else -1.0
-            cells[f"{name}_interval"] = list(bounded(mean - reach, mean + reach, (low, 1.0)))
+    if values:
+        adjusted = np.array(values) - np.array(baselines)
+        cells |= _mean_cells("mev", np.array(values), 0.0)
+        cells |= _mean_cells("mev_adjusted", adjusted, -1.0)
     return cells | {"mev_words": len(values)}
 
 
+def _mean_cells(name: str, numbers: Floats, lowest: float) -> Cells:
+    """Return the mean of the numbers, and its normal interval within [lowest, 1]."""
+    mean = float(numbers.mean())
+    if len(numbers) < 2:
+        return {name: mean}
+    reach = normal_reach(numbers)
+    interval = list(bounded(mean - reach, mean + reach, (lowest, 1.0)))
+    return {name: mean, f"{name}_interval": interval}
+
+
+def _share_by_chance(rows: Floats, count: int) -> float | None:
+    """Return the mean top share of up to 8 consecutive lots of `count` rows."""
+    shares = []
+    for lot in range(min(8, len(rows) // count)):
+        share = _top_share(rows[lot * count : (lot + 1) * count])
+        if share is not None:
+            shares.append(share)
+    return float(np.mean(shares)) if shares else None
+
+
 def _top_share(rows: Floats) -> float | None:
+    """Return σ₁²/Σσ² of the rows; None where all are zero."""
     gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
     total = float(np.trace(gram))
     return min(1.0, float(np.linalg.eigvalsh(gram)[-1]) / total) if total > 0 else None
 
 
 class WordsProbe(Probe):
-    """How contextual are the vectors?"""
+    """The similarity of tokens within windows, between windows, and of a word with itself."""
 
     needs = "tokens"
     words = ProbeWords(
@@ -298,25 +312,22 @@ class WordsProbe(Probe):
             assert isinstance(types, ClassSums)
             assert isinstance(first, ClassSums)
             row: Cells = {"site": site, **tally_row(tally, contexts, self.fields)}
-            row |= words(types, number(row["between_cosine"]))
-            row |= suffixed(
-                words(types.without(first), number(row[f"between_cosine{WITHOUT_FIRST}"]))
-            )
-            states = data.sample.get(site)
-            for suffix, kept in (("", None), (WITHOUT_FIRST, ~data.first)):
-                if states is None:
-                    row |= {
-                        f"mev{suffix}": None,
-                        f"mev_adjusted{suffix}": None,
-                        f"mev_words{suffix}": 0,
-                    }
-                    continue
-                x = states.numpy()
-                ids = data.sample["id"].numpy()
-                if kept is not None:
-                    x = x[kept]
-                    ids = ids[kept]
-                variance = maximum_explainable_variance(x, ids)
-                row |= suffixed(variance) if suffix else variance
-            rows.append(row)
+            baseline = number(row["between_cosine"])
+            later_baseline = number(row[f"between_cosine{WITHOUT_FIRST}"])
+            row |= words(types, baseline)
+            row |= suffixed(words(types.without(first), later_baseline))
+            rows.append(row | _sample_variance(data, site))
         return rows
+
+
+def _sample_variance(data: ProbeData, site: str) -> Cells:
+    """Return the MEV of a site's sampled vectors, with and without those at position 0."""
+    states = data.sample.get(site)
+    if states is None:
+        undefined: Cells = {"mev": None, "mev_adjusted": None, "mev_words": 0}
+        return undefined | suffixed(undefined)
+    x = states.numpy()
+    ids = data.sample["id"].numpy()
+    later = ~data.first
+    cells = maximum_explainable_variance(x, ids)
+    return cells | suffixed(maximum_explainable_variance(x[later], ids[later]))
