@@ -81,7 +81,7 @@ def movement_by_later(lens: Lens) -> float | None:
     "class: --ignore HS208. The tokens are six random ones, so a mask that fails only far "
     "apart is not seen.",
 )
-def later_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def later_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return how far a later token moves the logits, of a model that should predict the next
     token.
     """

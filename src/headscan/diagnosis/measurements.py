@@ -371,7 +371,7 @@ class Measurements:
 
 
 def _input_as_output(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> Any:
     """Return a block's input in place of its output."""
     hidden_states = args[0] if args else kwargs["hidden_states"]

@@ -300,16 +300,16 @@ class AnatomyProbe(Probe):
             )
         return accumulators
 
-    def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
+    def passing(self, _setup: ProbeSetup) -> tuple[str, ...]:
         return tuple(site for plan in self.plans for site in plan.passing)
 
-    def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
+    def see(self, _setup: ProbeSetup, batch: SiteBatch) -> None:
         for followed in self.followed:
             if batch.site in followed.plan.passing:
                 followed.see(batch)
 
     def update(
-        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+        self, _setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
     ) -> None:
         assert isinstance(accumulator, PartSums)
         cells = self.positions[: batch.ids.shape[1]].expand(batch.ids.shape)
@@ -323,7 +323,7 @@ class AnatomyProbe(Probe):
             if key == followed.plan.last:
                 followed.settle()
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
         for site in data.clouds:
             sums = data.own[site]

@@ -249,7 +249,7 @@ class AxisProbe(Probe):
         },
     )
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         sites = [data.statistics[site] for site in data.clouds]
         courses = axis_course(sites)
         later_courses = axis_course(sites, without_first=True)

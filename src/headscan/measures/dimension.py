@@ -276,7 +276,7 @@ class DimensionProbe(Probe):
         },
     )
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
         shapes: set[tuple[int, int]] = set()
         for site, cloud in data.clouds.items():

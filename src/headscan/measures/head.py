@@ -144,7 +144,7 @@ class HeadProbe(Probe):
     def reason(self, setup: ProbeSetup) -> str | None:
         return None if setup.lens.output_embeddings is not None else NO_HEAD
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, setup: ProbeSetup, _data: ProbeData) -> list[Cells]:
         output = setup.lens.output_embeddings
         return [] if output is None else [{"site": "output embeddings", **head_spectrum(output)}]
 
@@ -327,7 +327,7 @@ class LossProbe(Probe):
         head = setup.lens.traits.linear_head
         return () if head is None else (head.site,)
 
-    def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
+    def see(self, _setup: ProbeSetup, batch: SiteBatch) -> None:
         enough = sum(ids.numel() for ids, _ in self.seen) >= self.TOKENS
         other_length = any(ids.shape[1] != batch.ids.shape[1] for ids, _ in self.seen)
         if not enough and not other_length:

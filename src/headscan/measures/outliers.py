@@ -371,7 +371,7 @@ class RogueProbe(Probe):
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
         return {site: DirectionTally(setup.width(site), setup.device) for site in setup.sites}
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows = []
         for site in data.clouds:
             tally = data.own[site]

@@ -201,28 +201,28 @@ class Probe:
     def fields(self) -> Mapping[str, Field]:
         return self.words.fields
 
-    def reason(self, setup: ProbeSetup) -> str | None:
+    def reason(self, _setup: ProbeSetup) -> str | None:
         """Return why this model has no such rows, or None where it has."""
         return None
 
-    def cost(self, setup: ProbeSetup) -> Cost:
+    def cost(self, _setup: ProbeSetup) -> Cost:
         """Return an estimate of the cost; expensive probes announce it before they start."""
         return Cost(0, 0)
 
-    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
+    def accumulators(self, _setup: ProbeSetup) -> dict[str, Accumulator]:
         """Return the accumulators of the pass, by site, or by "SITE|PART" where a site
         has several.
         """
         return {}
 
     def update(
-        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+        self, _setup: ProbeSetup, _key: str, accumulator: Accumulator, batch: SiteBatch
     ) -> None:
         """Add a batch of a site to the accumulator of this key, by default a tally."""
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
 
-    def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
+    def passing(self, _setup: ProbeSetup) -> tuple[str, ...]:
         """Return further sites whose states go to `see`; called after `accumulators`."""
         return ()
 

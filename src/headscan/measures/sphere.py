@@ -203,7 +203,7 @@ class SphereProbe(Probe):
         return {site: FollowTally(setup.lens.width(site), setup.device) for site in sites}
 
     def update(
-        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+        self, setup: ProbeSetup, _key: str, accumulator: Accumulator, batch: SiteBatch
     ) -> None:
         assert isinstance(accumulator, FollowTally)
         table = self._table(setup, batch.site)
@@ -211,7 +211,7 @@ class SphereProbe(Probe):
             accumulator.table = normalize(table.detach().float(), dim=-1)
         accumulator.update(batch)
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
         for site, cloud in data.clouds.items():
             row: Cells = {
@@ -329,5 +329,5 @@ class HubnessProbe(Probe):
         },
     )
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         return sampled_rows(data, self.fields, hubness, POINTS)

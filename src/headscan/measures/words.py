@@ -286,7 +286,7 @@ class WordsProbe(Probe):
         return accumulators
 
     def update(
-        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+        self, _setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
     ) -> None:
         if isinstance(accumulator, ContextTally):
             accumulator.update(batch)
@@ -302,7 +302,7 @@ class WordsProbe(Probe):
             batch.unit[:, part].reshape(flat),
         )
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows = []
         for site in data.clouds:
             tally = data.own[site]

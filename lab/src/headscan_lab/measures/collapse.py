@@ -223,7 +223,7 @@ class CollapseProbe(Probe):
         }
 
     def update(
-        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+        self, _setup: ProbeSetup, _key: str, accumulator: Accumulator, batch: SiteBatch
     ) -> None:
         assert isinstance(accumulator, ClassSums)
         flat = (-1, accumulator.width)

@@ -326,7 +326,7 @@ class PartitionProbe(Probe):
         },
     )
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, setup: ProbeSetup, _data: ProbeData) -> list[Cells]:
         return [
             {"site": name, **partition_isotropy(table)} for name, table in tables(setup).items()
         ]

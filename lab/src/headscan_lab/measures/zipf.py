@@ -248,7 +248,7 @@ class ZipfProbe(Probe):
         },
     )
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+    def rows(self, _setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         counts = data.counts
         row: Cells = {
             "site": "text",

@@ -4,7 +4,7 @@ import math
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import Seen, condition
-from headscan.scanner.findings import UNREAD
+from headscan.scanner.cautions import UNREAD
 
 WRONG = 1.1
 """Permuted tables of four trained models had 1.4 to 3 times the loss of guessing among all tokens;
@@ -36,7 +36,7 @@ after 20 steps of training 1.3.
     "gpt-headless on wikitext-2). The longer the text the better the counter. It does not "
     "say whether head, body or tokenizer is at fault.",
 )
-def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def no_better_than_counting(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the loss over that of counting, of a model that predicts the next token."""
     row = evidence.loss
     ratio = evidence.best_over_counting
@@ -88,7 +88,7 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
     limits="A factor below 2 is common: a model is a little too sure on a foreign text, and a "
     "small one may be far too sure. It is measured on the first 1,024 tokens.",
 )
-def logit_scale(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def logit_scale(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the best factor of the logits or its reciprocal, whichever is above 1."""
     row = evidence.loss
     scale = None if row is None else row.number("best_scale")
@@ -143,7 +143,7 @@ def _factor(scale: float) -> float:
     "of vectors, pass unseen; what rounding costs it does not say. Weights of equal values "
     "were never rounded and are passed over.",
 )
-def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def coarse_weights(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the number of different values in the coarsest matrix, of a model with weights."""
     grid = evidence.grid
     if grid is None:
@@ -209,7 +209,7 @@ def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> S
     limits="Tokenizers of bytes know every text: of one that the model was not trained on, HS201 "
     "tells.",
 )
-def unknown_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def unknown_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the share of unknown tokens among those that were scanned."""
     text = evidence.text
     if text is None or text.unknown is None:
@@ -243,7 +243,7 @@ def unknown_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
     "as those of a table hardly trained are. A tokenizer that was permuted beside an "
     "intact table is not seen here (HS201 tells).",
 )
-def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def vocabulary_out_of_order(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return how much more alike neighbouring rows of the table of tokens are than others."""
     order = evidence.order
     if order is None:
@@ -309,7 +309,7 @@ def _sign_of_no_training(evidence: ModelEvidence) -> str:
     "it can do without. Where a model predicts no better than counting, and no better "
     "without the block, nothing is said of it unless it changes nothing at all.",
 )
-def unhelpful_block(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def unhelpful_block(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the rise of the loss without the block whose removal costs least, times the number of
     blocks.
     """

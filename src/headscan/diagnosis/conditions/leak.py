@@ -22,7 +22,7 @@ from headscan.diagnosis.registry import Seen, condition
     limits="One block and a few prompts were tried, by an attacker who has the weights. That a "
     "prompt was not read is no proof that it cannot be.",
 )
-def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def readable_states(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the share of tokens that exact search read, where it was tried."""
     read = evidence.read
     if read is None:
@@ -72,7 +72,7 @@ def _defence_advice(bits: LeakedBits | None) -> str:
     "for the likeliest candidates: more may leak, never less. One block and a few windows; "
     "the interval is wide.",
 )
-def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def text_through_noise(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the lower bound on the share of a token's bits, where bits were counted."""
     bits = evidence.bits
     if bits is None:
@@ -115,7 +115,7 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
     limits="It is a mean over places of a few short prompts at the last block. That something "
     "flows does not say that it is used: headscan attribute asks that of one prediction.",
 )
-def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def unconnected_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return how far another token moves an output over how far its own does, where measured."""
     flow = evidence.flow
     if flow is None:

@@ -22,7 +22,7 @@ from headscan.scanner.findings import LEANING
     limits="What goes is what tokens have in common at the output head's input; inner blocks keep "
     "theirs. Whether vectors then search better is another question (HS402).",
 )
-def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def removable_direction(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return what a bias takes off the average cosine, where the output head is linear."""
     gauge = evidence.gauge
     if gauge is None:
@@ -63,7 +63,7 @@ def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -
     "that the head reads: search among your documents may come out otherwise. Whitening "
     "needs more vectors than a short checkup has.",
 )
-def remedied_search(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def remedied_search(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the gain in recall@1 of the best remedy, where remedies were tried."""
     remedies = evidence.cure
     if remedies is None or remedies.best is None:

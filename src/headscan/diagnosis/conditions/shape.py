@@ -26,7 +26,7 @@ from headscan.scanner.findings import LEANING
     "that raw cosines are uninformative, not that the states are. Sinks are left out, and "
     "one site, the last block, decides.",
 )
-def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def narrow_cone(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the average cosine at the last block; the advice quotes that at the output head's
     input.
     """
@@ -81,7 +81,7 @@ def _centring_advice(evidence: ModelEvidence) -> str:
     "shows whether the model needs them. A coordinate is outlying that makes a tenth of "
     "the average cosine or more. The number has no interval.",
 )
-def rogue_coordinates(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen:
+def rogue_coordinates(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen:
     """Return the average cosine that outlying coordinates make, at the site where it is largest."""
     row = max(evidence.sites, key=_rogue_cosine, default=Row())
     rogue_cosine = _rogue_cosine(row)
@@ -150,7 +150,7 @@ def _search_advice(evidence: ModelEvidence) -> str:
     "many small ones that still carry the text (see HS301). On very few tokens, or a "
     "monotonous text, it is low of itself.",
 )
-def collapsed_layer(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def collapsed_layer(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the participation ratio of the block where it is least."""
     ratio: float | None = None
     block = Row()
@@ -188,7 +188,7 @@ def collapsed_layer(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
     limits="Sinks are how attention rests, in most trained transformers; they harm only who "
     "averages or rounds over them.",
 )
-def sink_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+def sink_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the share of the energy that sinks carry, at the site where it is largest."""
     rows = [row for row in evidence.sites if row.number("sink_energy") is not None]
     if not rows:
