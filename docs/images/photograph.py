@@ -35,7 +35,7 @@ def settle(page: Page) -> None:
 
 
 def main(report: str) -> None:
-    """Writes scan.png (the page's top) and cat-scan.png (the 3-D picture), each in light and dark."""
+    """Write scan.png (the page's top) and cat-scan.png (the 3-D picture), in light and dark."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         for scheme, suffix in (("light", ""), ("dark", "-dark")):

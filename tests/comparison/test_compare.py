@@ -1,4 +1,4 @@
-"""The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said of them."""
+"""The verb `compare`: models on a text, tokenizers of two kinds, nulls, intervals, findings."""
 
 import json
 

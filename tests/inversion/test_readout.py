@@ -105,7 +105,7 @@ def test_the_prior_along_a_draft_is_that_of_the_tokens_found(small_fit, gpt2, id
             )
 
 
-def test_rounding_costs_the_vocabulary_once_and_nothing_within_a_tolerance_where_the_token_stands_alone(
+def test_rounding_costs_the_vocabulary_once_and_nothing_where_the_token_stands_alone(
     small_fit,
 ):
     cut = Slice(sites=("block.1",)).on(build("llama", vocabulary=4000, seed=4))

@@ -109,7 +109,7 @@ def attribute(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> AttributeResult:
     """Colour a prompt by the tokens that its prediction depends on, with a test of faithfulness.
 

@@ -227,7 +227,7 @@ class Invocation:
             self._show(finished, folder)
             return self._status(finished)
 
-        result = self._call(subject, folder)
+        result = self._call(subject)
         if _speaks():
             self._show(result, folder)
         status = self._status(result)
@@ -259,7 +259,7 @@ class Invocation:
         self.options["out"] = folder
         return folder
 
-    def _call(self, subject: list[Any], folder: Path) -> headscan.Result:
+    def _call(self, subject: list[Any]) -> headscan.Result:
         """Return the result of the verb, with progress on standard error."""
         wanted = self.record.signature.parameters
         with joined(wanted=self.command.distributed), progress_bar(visible=_speaks()) as progress:
@@ -336,7 +336,7 @@ def _parameter(
     )
 
 
-def _whole(kind: Any, tokens: Any) -> int:
+def _whole(_kind: Any, tokens: Any) -> int:
     """A whole number, where cyclopts would round another one."""
     try:
         return int(tokens[0].value)

@@ -84,7 +84,7 @@ COMMANDS = {
         docs="compare.md",
         example="gpt-vanilla gpt-headless --text stories --max-tokens 4096",
         estimate=_estimate("comparison.run", "compare"),
-        after=lambda result, options: FOUND if getattr(result, "failed", None) else None,
+        after=lambda result, _options: FOUND if getattr(result, "failed", None) else None,
     ),
     "states": Command(
         verb=lambda: headscan.states.run,

@@ -126,7 +126,7 @@ def compare(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> CompareResult:
     """Compare the representations of two or more models, every site of one with every site of the
     other.

@@ -84,7 +84,7 @@ def checkup(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> CheckupResult:
     """Answer in one run: what shape a model's states have, what caused it, what they give away, and
     what would help.

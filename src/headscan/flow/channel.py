@@ -63,7 +63,7 @@ def channel(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> ChannelResult:
     """Measure how narrow and noisy the channel from a token to its output may be: width, noise,
     capacity.

@@ -180,7 +180,8 @@ def recovery(
     For place i, all prompts that differ there only are run; the residual of token v at output j is
     ||O_j(v) - O_j|| / ||O_j||. The true token has residual 0; it is recoverable from output j if
     every other residual is above the rounding error (ten times what the true token itself shows
-    in another batch, at least 1e-5). One pass over the vocabulary answers for all outputs and sites. Where a
+    in another batch, at least 1e-5). One pass over the vocabulary answers for all outputs and
+    sites. Where a
     key-value cache knows what stands before place i, only the rest is run.
 
     Args:

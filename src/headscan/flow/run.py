@@ -85,7 +85,7 @@ def run(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> FlowResult:
     """Measure which outputs move with which tokens, and which tokens a single output gives away.
 

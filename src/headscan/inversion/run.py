@@ -105,7 +105,7 @@ def invert(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> InvertResult:
     """Run a slice on prompts, forget the prompts, and find them again from the output; or start
     from states that leaked.

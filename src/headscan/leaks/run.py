@@ -144,7 +144,7 @@ def privacy(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> PrivacyResult:
     """Return how many bits of each token of a text are in what leaked of it, at least and at most,
     and what attacks read off.

@@ -199,7 +199,7 @@ def live_sentence_head(
 def _head_of(
     modules: Sequence[EncoderModule], name: str, width: int, length: int | None
 ) -> SentenceHead | None:
-    """Return what modules of sentence-transformers make of last hidden states; None without pooling.
+    """Return what sentence-transformers' modules make of last hidden states; None without pooling.
 
     Raises:
         BadInput: for a module that headscan does not know.

@@ -103,7 +103,7 @@ def run(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> NtpResult:
     """Count a text, predict the geometry that next-token prediction on it reaches, and compare
     models with it.

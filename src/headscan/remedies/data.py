@@ -355,10 +355,8 @@ def _held_out_rows(
     groups: list[Groups] = []
     masks: list[Tensor] = []
     for batch, rows, first in rows_of(source, site):
-        if by_document:
-            units = batch.documents.ravel()
-        else:
-            units = np.arange(first, first + len(rows))
+        row_numbers = np.arange(first, first + len(rows))
+        units = batch.documents.ravel() if by_document else row_numbers
         mask = torch.from_numpy(_held_out(units, share, seed))
         masks.append(mask)
         vectors.append(rows[mask])

@@ -137,7 +137,7 @@ def _mean_input(lens: Lens, head: nn.Module, ids: Tensor) -> Tensor:
 
     with before_call(head, add):
         for part in ids.split(max(1, 2048 // ids.shape[1])):
-            lens.run(part, sites="head", each=lambda site, states: None)
+            lens.run(part, sites="head", each=lambda _site, _states: None)
     return torch.stack(sums).sum(0) / ids.numel()
 
 

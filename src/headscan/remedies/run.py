@@ -212,7 +212,7 @@ def remedy(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> RemedyResult:
     """Try remedies on a sentence encoder, or on a column of embeddings: which of them make texts
     find their partners?

@@ -404,7 +404,7 @@ CommandLine = TypeAliasType(
 
 
 class RunOptions(typing.TypedDict, total=False):
-    """The options of every verb that `@verb` reads: they say where a run is stored, not what it is."""
+    """The options of every verb that `@verb` itself reads: where a run is stored, its progress."""
 
     out: Out
     resume: Resume

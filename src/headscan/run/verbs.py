@@ -154,7 +154,7 @@ VERBS: dict[str, VerbRecord] = {}
 
 
 def _run_parameters(hint: Any) -> list[inspect.Parameter]:
-    """Return the parameters that `**options: Unpack[RunOptions]` stands for."""
+    """Return the parameters that `**_run_options: Unpack[RunOptions]` stands for."""
     (group,) = typing.get_args(hint)
     parameters = []
     for name, kind in typing.get_type_hints(group, include_extras=True).items():
@@ -233,9 +233,11 @@ def verb(
 
     The function takes its run first, as `run`, and then the parameters that users give, which it
     reads like any function. The options that the decorator itself reads (the folder, the resume,
-    ...) stand as `**options: Unpack[RunOptions]`; the public signature lists each. Before it is called, the options are checked and the folder `out` is
-    checked, made and locked. Afterwards the protocol of its result is completed and the result is
-    saved. `continues`: a finished run may be resumed (a training goes on for more steps).
+    ...) stand as `**_run_options: Unpack[RunOptions]`; the public signature lists each of them.
+
+    Before the function is called, the options are checked, and the folder `out` is checked, made
+    and locked. Afterwards the protocol of its result is completed and the result is saved.
+    `continues`: a finished run may be resumed (a training goes on for more steps).
     """
 
     def decorate(function: Callable[Concatenate[Run, P], R]) -> Callable[P, R]:

@@ -119,7 +119,7 @@ def scan(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> ScanResult:
     """Scan the representations of one or more models on a text, or stored states: cones, spectra
     and norms, site by site.

@@ -106,7 +106,7 @@ def run(
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> StatesResult:
     """Write the hidden states of a model on a text into a folder, with token ids, documents and
     protocol.

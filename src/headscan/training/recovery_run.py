@@ -61,7 +61,7 @@ def recover(
     tokenizer: TokenizerName = None,
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> RecoverResult:
     """Give the headless model in a folder a head, by `mode` (see `recover_head`), and write the
     whole to `out`/model.

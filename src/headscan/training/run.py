@@ -170,7 +170,7 @@ def train(
     field: FieldName = "text",
     max_tokens: MaxTokens = None,
     seed: Seed32 = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> TrainResult:
     """Train a language model, without a prediction head unless the objective says otherwise, and
     watch its geometry.

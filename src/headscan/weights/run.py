@@ -224,7 +224,7 @@ def run(
         Option("A model that is subtracted, matrix by matrix.", metavar="MODEL"),
     ] = None,
     seed: Seed = 0,
-    **options: Unpack[FindingOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> WeightsResult:
     """Measure the spectrum of every weight matrix (or of what a LoRA adapter adds) beside a random
     one's, without a text.

@@ -76,7 +76,7 @@ def evaluate(
     tokenizer: TokenizerName = None,
     device: Device = "auto",
     seed: Seed = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> EvaluationResult:
     """Try the model in a folder (or of an id) on a folder of evaluation sets.
 

@@ -158,7 +158,7 @@ def reproduce(
         ),
     ] = (),
     seed: Seed32 = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> ReproduceResult:
     """Run claims of the literature as experiments, each under a protocol that was written before
     it.

@@ -73,8 +73,8 @@ COMPARED: Mapping[str, ComparedMeasure] = {
     "effective_rank": ComparedMeasure(_at_matched_loss("effective_rank")),
     "effective_rank_without_ones": ComparedMeasure(_at_matched_loss("effective_rank_without_ones")),
     "tokens": ComparedMeasure(_at_matched_loss("tokens"), is_ratio=True),
-    "heldout_nats": ComparedMeasure(lambda race, matched: final_nats(race)),
-    "seconds_a_step": ComparedMeasure(lambda race, matched: race.seconds_a_step, is_ratio=True),
+    "heldout_nats": ComparedMeasure(lambda race, _matched: final_nats(race)),
+    "seconds_a_step": ComparedMeasure(lambda race, _matched: race.seconds_a_step, is_ratio=True),
 }
 """The numbers in which arms are compared."""
 

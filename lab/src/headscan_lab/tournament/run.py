@@ -87,7 +87,7 @@ def tournament(
     field: FieldName = "text",
     max_tokens: MaxTokens = None,
     seed: Seed32 = 0,
-    **options: Unpack[RunOptions],
+    **_run_options: Unpack[RunOptions],
 ) -> TournamentResult:
     """Train arms of `headscan_lab.tournament.variants.ARMS` side by side, and compare them at equal
     tokens, time and loss.
