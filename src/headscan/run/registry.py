@@ -227,7 +227,7 @@ class Registry(Mapping[str, T], Generic[T]):
         parts = [part.strip() for part in SEPARATOR.split(text) if part.strip()]
         if text and not parts:
             raise BadInput(f"{text!r} names no {self.kind}; there are: {', '.join(self)}.")
-        specs = []
+        specs: list[str] = []
         for part in parts:
             specs += self.names() if part == "all" else [part]
         for spec in specs:
