@@ -23,7 +23,7 @@ from headscan.leaks import CHANNELS, MECHANISMS, TESTS
 from headscan.measures import PROBES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
-from headscan.run.findings import KINDS
+from headscan.run.kinds import KINDS
 from headscan.states import FORMATS
 from headscan.training.monitor import ALARMS, FAMILIES, TRACKERS
 from headscan.training.objective import OBJECTIVES, REGULARISERS

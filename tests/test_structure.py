@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "headscan"
 LABORATORY = ROOT / "lab" / "src" / "headscan_lab"
 FILES = sorted(SOURCE.rglob("*.py"))
 LAB_FILES = sorted(LABORATORY.rglob("*.py"))
-LONGEST_FILE = 600  # lines
+LONGEST_FILE = 640  # lines
 # From below: a package may import the layers under it, and itself. Packages of one layer do not
 # import each other.
 LAYERS = [
@@ -279,6 +279,8 @@ def test_no_open_dictionary_passes_between_modules():
     allowed = (
         "run/",
         "cli/",
+        "diagnosis/plan.py:reading_of",  # the options of a verb's call
+        "training/healthy_runs.py:of_json",
         "scanner/result.py",
         "report/kit/reading.py",
         "model/inputs.py",

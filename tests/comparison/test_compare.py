@@ -13,7 +13,7 @@ from headscan.comparison.covariance import CrossCovariance
 from headscan.comparison.prepared import Prepared, similarities
 from headscan.comparison.similarity import SIMILARITIES
 from headscan.model import ByteTokenizer, Lens
-from headscan.model.load import load_tokenizer
+from headscan.model.tokenizer import load_tokenizer
 from headscan.text import Windows
 from tests.reference import similarity as slow
 

@@ -151,7 +151,7 @@ def _counted(counted: Any) -> Numbers:
 
 @case
 def counts() -> Numbers:
-    from headscan.model.load import load_tokenizer
+    from headscan.model.tokenizer import load_tokenizer
     from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading
     from headscan.text.token_store import store_text

@@ -11,7 +11,8 @@ import pytest
 import headscan
 from headscan.diagnosis import CONDITIONS
 from headscan.run import Finding
-from headscan.run.findings import KINDS, new_alarms
+from headscan.run.findings import new_alarms
+from headscan.run.kinds import KINDS
 from tests.command_line import headscan as typed
 
 SOURCE = Path(headscan.__file__).parent
@@ -27,8 +28,10 @@ OF = (
 )
 PLACES = (
     "scanner/findings.py",
-    "comparison/result.py",
-    "comparison/damage.py",
+    "scanner/cautions.py",
+    "scanner/anatomy_findings.py",
+    "comparison/findings.py",
+    "comparison/damage_findings.py",
     "attribution/findings.py",
     "remedies/judge.py",
     "ntp/findings.py",

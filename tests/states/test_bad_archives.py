@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headscan
-from headscan.model import load
+from headscan.model import tokenizer
 from headscan.model.sentence import _declared
 from headscan.run import BadInput
 from headscan.states.formats import arrays
@@ -57,9 +57,9 @@ def test_a_tokenizer_that_panics_is_bad_input_and_a_stop_is_none():
     with pytest.raises(
         BadInput, match="The tokenizer of 'damaged' cannot be read: index out of range"
     ):
-        load._read(Source(PanicException("index out of range")), False)
+        tokenizer._read(Source(PanicException("index out of range")), False)
     with pytest.raises(KeyboardInterrupt):
-        load._read(Source(KeyboardInterrupt()), False)
+        tokenizer._read(Source(KeyboardInterrupt()), False)
 
 
 def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_path):

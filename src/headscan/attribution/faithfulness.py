@@ -204,7 +204,7 @@ def _evenly_spaced(predictions: int) -> list[int]:
 
 
 def _curve(
-    share: Numbers, heights: list[Numbers], areas: Floats, bounds: Bounds
+    share: Numbers, heights: Sequence[Numbers], areas: Floats, bounds: Bounds
 ) -> FaithfulnessCurve:
     """Return the mean of the curves of several predictions."""
     return FaithfulnessCurve(

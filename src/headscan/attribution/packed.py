@@ -268,7 +268,8 @@ def _read_indices(segments: Sequence[Segment]) -> Tensor:
 
 def _rows_of(states: Tensor, segment: Segment) -> Tensor:
     """Return states [H, R n, h] as [R, H, n, h]."""
-    return states.unflatten(1, (segment.rows, segment.length)).transpose(0, 1)
+    rows: Tensor = states.unflatten(1, (segment.rows, segment.length)).transpose(0, 1)
+    return rows
 
 
 def _softmax_product(

@@ -9,7 +9,7 @@ from headscan.attribution.faithfulness import Faithfulness
 from headscan.attribution.gradients import Completeness
 from headscan.attribution.method import AttributionMap, AttributionTask, MethodWords
 from headscan.run import DataFrame, Result, dataframe
-from headscan.text.prompts import display
+from headscan.text.spelling import display
 
 LIKELIEST = 5
 

@@ -12,7 +12,7 @@ from headscan.attribution.engine import Engine
 from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import Floats
-from headscan.text.prompts import display
+from headscan.text.spelling import display
 
 Scores = Floats
 

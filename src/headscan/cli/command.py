@@ -265,8 +265,7 @@ class Invocation:
         with joined(wanted=self.command.distributed), progress_bar(visible=_speaks()) as progress:
             added = {"progress": progress, "command": command_line()}
             known = {key: value for key, value in added.items() if key in wanted}
-            result: headscan.Result = self.record.call(*subject, **self.options, **known)
-        return result
+            return self.command.verb()(*subject, **self.options, **known)
 
     def _show(self, result: headscan.Result, folder: Path) -> None:
         show(result, folder, as_json=self.as_json, whole=bool(self.extra.get("verbose")))

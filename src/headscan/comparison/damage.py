@@ -239,7 +239,8 @@ class Damage:
 
     def gain(self, number: int) -> Floats:
         """Return the mean divergences [4] that disappear when a part is the first model's."""
-        return (self.total.table - self.restored(number).table).mean(0)
+        gain: Floats = (self.total.table - self.restored(number).table).mean(0)
+        return gain
 
     def rows(self, state_cells: dict[str, Cells]) -> list[Row]:
         """Return two rows for each part: exchanged alone, and with all parts before it.

@@ -73,8 +73,8 @@ def _worst_part(rows: list[Row], name: str) -> Finding:
 def _keeping(choices: list[Row], name: str) -> Finding:
     row_of = {row.text("choice"): row for row in choices}
     greedy = row_of["greedy"]
-    beaten = []
-    not_beaten = []
+    beaten: list[str] = []
+    not_beaten: list[str] = []
     for rival in RIVALS:
         interval = row_of[rival].interval("more_kl")
         is_beaten = interval is not None and interval[0] > 0

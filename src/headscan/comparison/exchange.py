@@ -246,8 +246,8 @@ def sweep(
         second.bytes = second.bytes | sizes
         second.formats = set(formats)
         for key, states in stored.tensors.items():
-            group, *beginning = map(int, key)
-            groups[group].states[tuple(beginning)] = states.to(first.lens.device)
+            group_number, *beginning = map(int, key)
+            groups[group_number].states[tuple(beginning)] = states.to(first.lens.device)
 
     parts = first.parts
     for number, part in list(enumerate(parts[:-1]))[next_part:]:

@@ -12,7 +12,7 @@ from headscan.diagnosis.registry import CONDITIONS
 from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.run import Progress
-from headscan.scanner.findings import FEW
+from headscan.scanner.cautions import FEW
 from headscan.states.source import reading_window
 from headscan.text.source import Reading, TextLike
 

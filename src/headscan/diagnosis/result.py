@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import Question
 from headscan.run import DataFrame, Finding, FindingDetails, Interval, Result, Term, dataframe
-from headscan.scanner.findings import FEW
+from headscan.scanner.cautions import FEW
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.population import TOO_FEW, healthy_without
 from headscan.diagnosis.registry import CONDITIONS, Question, Seen, alarming
 from headscan.diagnosis.result import Observation
-from headscan.scanner.findings import FEW
+from headscan.scanner.cautions import FEW
 
 QUESTIONS: tuple[tuple[Question, str], ...] = (
     ("shape", "Shape"),

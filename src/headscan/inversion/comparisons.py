@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscan.inversion.reconstruction import INFINITE, UNCOMPARED, Evidence, relative
-from headscan.model.recording import before_call
+from headscan.model.recording import Kwargs, before_call
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.run import Progress
@@ -40,7 +40,7 @@ def multiplications(cut: SlicedModel, length: int) -> float:
 def _weights_passed(cut: SlicedModel) -> int:
     passed: set[nn.Module] = set()
 
-    def note(module: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    def note(module: nn.Module, _args: tuple[Any, ...], _kwargs: Kwargs) -> None:
         passed.add(module)
 
     modules = [part for part in cut.lens.model.modules() if not isinstance(part, nn.Embedding)]

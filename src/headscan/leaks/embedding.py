@@ -34,8 +34,8 @@ class EmbeddingChannel(LeakChannel):
 
     One vector stands for all tokens, so the bits are those of one token to one who knows all the
     others (a genie): B_t = I(X_t; Y | all other tokens). Their sum is no bound on the whole text
-    from below. Without noise the attack names the nearest candidate, the others given; `headscan
-    invert --given embedding` searches all tokens jointly.
+    from below. Without noise the attack names the nearest candidate, the others given;
+    `headscan invert --given embedding` searches all tokens jointly.
 
     What a defence costs is told by retrieval: of up to 200 passages of the text, as long as a
     window, the share that the clean embedding of their first half finds first among what is

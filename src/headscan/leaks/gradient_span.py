@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscan.model.lens import Lens
-from headscan.model.recording import Stop, before_call, evaluating
+from headscan.model.recording import Kwargs, Stop, before_call, evaluating
 from headscan.run import BadInput, Progress
 
 TOLERANCE = 1e-3  # relative distance from the gradient's span up to which a vector counts as inside
@@ -59,7 +59,7 @@ def _reading_map(lens: Lens, block: int = 0) -> nn.Module:
     """
     calls: list[tuple[nn.Module, Tensor]] = []
 
-    def note(module: nn.Module, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    def note(module: nn.Module, args: tuple[Any, ...], _kwargs: Kwargs) -> None:
         calls.append((module, args[0]))
 
     maps = [module for module in lens.stacks[0].blocks[block].modules() if _is_linear(module)]
@@ -124,7 +124,7 @@ def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], block: int = 0) -> Float[Ten
     """Return the inputs of the linear map of a block, whose gradient is read, for token rows."""
     inputs: list[Tensor] = []
 
-    def read(_module: nn.Module, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    def read(_module: nn.Module, args: tuple[Any, ...], _kwargs: Kwargs) -> None:
         inputs.append(args[0])
         raise Stop
 

@@ -67,7 +67,8 @@ def w_error(singular_values: npt.ArrayLike) -> Floats:
     residual = np.concatenate([np.cumsum(energies[::-1])[::-1], [0.0]])
     if not residual[0] > 0:
         return np.zeros(len(residual))
-    return np.sqrt(residual / residual[0])
+    shares: Floats = np.sqrt(residual / residual[0])
+    return shares
 
 
 class HeadProbe(Probe):

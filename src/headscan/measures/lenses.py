@@ -17,6 +17,7 @@ from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
+from headscan.run import Json
 from headscan.statistics import Tally
 from headscan.statistics.uncertainty import Cells, with_intervals
 
@@ -161,7 +162,10 @@ def reading_rows(
         for site in sites:
             site_states = states[site].flatten(0, 1)
             tallies[site].append(read(readout, final, site_states, following))
-    return [{"site": site} | _site_cells(site_tallies) for site, site_tallies in tallies.items()]
+    rows: list[dict[str, Json]] = []
+    for site, site_tallies in tallies.items():
+        rows.append({"site": site, **_site_cells(site_tallies)})
+    return rows
 
 
 def _site_cells(tallies: Sequence[Tally]) -> Cells:

@@ -435,8 +435,10 @@ def open_models(models: ModelsLike, loading: Loading) -> Iterator[Lens]:
     >>> [lens.name for lens in open_models([live, "gpt-vanilla"], Loading(device="cpu"))]
     ['GPT2Model', 'gpt-vanilla']
     """
-    is_single = isinstance(models, str | os.PathLike | Lens | nn.Module)
-    listed = [models] if is_single else list(models)
+    if isinstance(models, str | os.PathLike | Lens | nn.Module):
+        listed: list[ModelLike] = [models]
+    else:
+        listed = list(models)
     if not listed:
         raise BadInput("No model was named: name at least one model.")
     prepared = [prepare_model(model, loading) for model in listed]

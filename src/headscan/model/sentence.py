@@ -273,8 +273,8 @@ def _saved_dense(name: str, module_folder: Path, options: dict[str, Any]) -> Den
     activation_name = str(options.get("activation_function") or "Tanh").rpartition(".")[2]
     activation_class = getattr(nn, activation_name, None)
     weights = module_folder / "model.safetensors"
-    is_class = isinstance(activation_class, type)
-    if options.get("use_residual") or not is_class or not weights.is_file():
+    known = isinstance(activation_class, type) and weights.is_file()
+    if options.get("use_residual") or activation_class is None or not known:
         raise _unsupported(
             name,
             f"has a dense layer, {module_folder.name}, of another kind than activation(linear) in "

@@ -172,8 +172,9 @@ def first_tensor(value: Any) -> Tensor | None:
         return value
     if isinstance(value, Mapping):
         for field in OUTPUT_FIELDS:
-            if isinstance(value.get(field), Tensor):
-                return value[field]
+            states = value.get(field)
+            if isinstance(states, Tensor):
+                return states
         return None
     if isinstance(value, (tuple, list)) and value and isinstance(value[0], Tensor):
         return value[0]

@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.model.lens import Lens
-from headscan.model.recording import before_call
+from headscan.model.recording import Kwargs, before_call
 from headscan.ntp.labels import Floats, Ints
 from headscan.ntp.pictures import HeatMap, cosines
 from headscan.ntp.prediction import Prediction
 from headscan.ntp.result import ModelComparison
 from headscan.ntp.support_metrics import Embeddings, support_metrics
 from headscan.run import BadInput, Progress, no_progress
-from headscan.text.counts import ContextCounts, TokenStore
+from headscan.text.counts import ContextCounts
+from headscan.text.token_store import TokenStore
 
 _TOKENS_A_PASS = 16_384
 _WINDOW = 256
@@ -98,7 +99,7 @@ class _HeadReader:
         ids = torch.from_numpy(with_prefix).to(self.lens.device)
         head_inputs: list[torch.Tensor] = []
 
-        def record(_module: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+        def record(_module: Any, args: tuple[Any, ...], _kwargs: Kwargs) -> None:
             head_inputs.append(args[0].detach())
 
         with before_call(self.module, record):

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.model.lens import Lens, ModelsLike, open_models
-from headscan.model.load import load_tokenizer
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
+from headscan.model.tokenizer import load_tokenizer
 from headscan.ntp.contexts import ModelReading, compare
 from headscan.ntp.entropy import BootstrapSpread, bootstrap, describe, threshold_sweep
 from headscan.ntp.findings import findings_of
@@ -29,9 +29,9 @@ from headscan.run import (
 from headscan.run.memory import within
 from headscan.run.settings import FindingOptions
 from headscan.text import display, source, tokenizer_identity
-from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts
+from headscan.text.counts import ContextCounts, count_tokens, grouped_counts
 from headscan.text.source import Counting, Reading, TextLike, check_text, parse_bytes
-from headscan.text.token_store import store_text
+from headscan.text.token_store import TokenStore, store_text
 
 MULTIPLICATIONS_A_SECOND = 1.5e10
 """Float64 multiplications a second of one ordinary core, for the estimate."""

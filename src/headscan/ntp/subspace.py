@@ -46,7 +46,7 @@ def out_of_support(
     remainder = np.array(logits, dtype=np.float64)
     remainder[supports.rows, supports.indices] -= in_support(remainder, supports)
     if centre:
-        return remainder - remainder.mean(1, keepdims=True)
+        remainder = remainder - remainder.mean(1, keepdims=True)
     return remainder
 
 

@@ -86,7 +86,7 @@ def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0
     return Spread(
         cdnv=pair_sums(torch.from_numpy(mean), torch.from_numpy(variance)).of().cdnv,
         same_cosine=float(np.average(within, weights=size)),
-        least_cosine=_least_cosine(unit, starts, size),
+        least_cosine=_least_cosine(np.asarray(unit, dtype=np.float64), starts, size),
         other_cosine=(over_all_pairs - over_pairs_of_classes) / pairs,
         classes=len(compared),
     )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
-from headscan.model.recording import before_call
+from headscan.model.recording import Kwargs, before_call
 from headscan.model.settings import Loading, TokenizerLike
 from headscan.model.traits import output_layer
 from headscan.run import BadInput
@@ -132,7 +132,7 @@ def _mean_input(lens: Lens, head: nn.Module, ids: Tensor) -> Tensor:
     """The mean of what the head reads, float64 [d]."""
     sums: list[Tensor] = []
 
-    def add(_: nn.Module, args: tuple[Any, ...], __: dict[str, Any]) -> None:
+    def add(_: nn.Module, args: tuple[Any, ...], __: Kwargs) -> None:
         sums.append(args[0].detach().double().flatten(0, -2).sum(0))
 
     with before_call(head, add):

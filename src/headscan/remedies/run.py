@@ -16,10 +16,11 @@ from headscan.remedies.data import Encoding, RemedyData, data_of_model, data_of_
 from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import NONE, ExportedRemedy, RemedyResult
-from headscan.remedies.retrieval import drift
+from headscan.remedies.retrieval import Drift, drift
 from headscan.run import (
     BadInput,
     Option,
+    Row,
     Run,
     Seed,
     names_in,
@@ -308,11 +309,6 @@ def remedy(
             raise BadInput(f"The remedy '{best}' cannot be fitted to these vectors.")
         exports = exported(fitted[best], wanted_formats, run.folder, data)
 
-    judging = len(data.groups)
-    width = data.vectors.shape[1]
-    drifted = []
-    if data.other is not None:
-        drifted = drift(data.vectors[:judging], data.other, data.groups)
     notes = [
         *data.notes,
         "Neighbours are exact, by cosine; a query is not its own neighbour; items as near as the "
@@ -320,6 +316,25 @@ def remedy(
         f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all "
         f"{comparisons} hold at once.",
     ]
+    abouts = {name: _about(methods[name]) for name in fitted}
+    return _result(data, rows, exports, abouts, level, notes, run)
+
+
+def _result(
+    data: RemedyData,
+    rows: list[Row],
+    exports: list[ExportedRemedy],
+    abouts: dict[str, str],
+    level: float,
+    notes: list[str],
+    run: Run,
+) -> RemedyResult:
+    """Return the result of a judgement, with the drift to another version where there is one."""
+    judging = len(data.groups)
+    width = data.vectors.shape[1]
+    drifted: list[Drift] = []
+    if data.other is not None:
+        drifted = drift(data.vectors[:judging], data.other, data.groups)
     return RemedyResult(
         protocol=run.protocol(
             text=data.text, device=data.record.device, dtype=data.record.dtype, notes=notes
@@ -331,7 +346,7 @@ def remedy(
         fitted=data.cloud.count,
         held_out=judging,
         level=level,
-        about={name: _about(methods[name]) for name in fitted},
+        about=abouts,
         drift=drifted,
         exported=exports,
         findings=findings(rows, data.name, data.site, data.cloud.count, width),

@@ -1,5 +1,6 @@
-"""A remedy as a transformer of scikit-learn, the only file that needs it: `pip install
-'headscan[sklearn]'`.
+"""A remedy as a transformer of scikit-learn, the only file that needs it.
+
+Install it by `pip install 'headscan[sklearn]'`.
 """
 
 import os

@@ -9,8 +9,9 @@ from typing import TypeAlias, cast
 from headscan.model import Lens
 from headscan.model.finding import revisions_of
 from headscan.model.lens import ModelLike, prepare_model
-from headscan.model.load import Preparation, load_tokenizer
+from headscan.model.load import Preparation
 from headscan.model.sites import match_sites, possible_sites
+from headscan.model.tokenizer import load_tokenizer
 from headscan.run import BadInput, Run
 from headscan.states import (
     ModelSource,

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
+from headscan.model.available import specimens
 from headscan.model.finding import model_folder
 from headscan.model.gguf import is_gguf
 from headscan.model.lens import Lens, ModelLike
-from headscan.model.source import check_adapter, specimens
+from headscan.model.source import check_adapter
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
 from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, read_states

@@ -66,7 +66,7 @@ class lazy(Generic[T]):
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, _owner: type) -> Self | T:
+    def __get__(self, instance: object | None, owner: type) -> Self | T:
         if instance is None:
             return self
         value = self.compute(instance)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headscan.model.recording import after_call
+from headscan.model.recording import Kwargs, after_call
 from headscan.model.traits import output_layer
 from headscan.run import BadInput
 from headscan.training.losses.linear import logits_of
@@ -96,7 +96,7 @@ def capped(model: PreTrainedModel, cap: float | None) -> Iterator[None]:
         return
 
     def cap_logits(
-        _module: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], logits: Tensor
+        _module: nn.Module, _args: tuple[Any, ...], _kwargs: Kwargs, logits: Tensor
     ) -> Tensor:
         return cap * torch.tanh(logits / cap)
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headscan.model.recording import before_call
+from headscan.model.recording import Kwargs, before_call
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput
 from headscan.training.heads import Unembedding, body_of, final_norm_of, head_of
@@ -163,7 +163,7 @@ class Learner(nn.Module):
 
         norm_inputs: list[Tensor] = []
 
-        def record(_module: nn.Module, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+        def record(_module: nn.Module, args: tuple[Any, ...], _kwargs: Kwargs) -> None:
             norm_inputs.append(args[0])
 
         with before_call(norm, record):

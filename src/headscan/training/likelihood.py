@@ -118,7 +118,8 @@ def _byte_lengths(
     """
     if tokenizer is not None:
         with suppress(BadInput):
-            return bytes_of_tokens(tokenizer)[rows[:, 1:]].astype(np.float64)
+            sizes: Floats = bytes_of_tokens(tokenizer)[rows[:, 1:]].astype(np.float64)
+            return sizes
     return np.zeros(0)
 
 

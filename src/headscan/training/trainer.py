@@ -181,8 +181,8 @@ class HeadlessTrainer(Trainer):
         }
         # The loss per target of this process, as a mean over this micro-batch would have it, the
         # regulariser apart.
-        sums = {"loss": loss / share - sums.get("penalty", 0.0), "targets": targets} | sums
-        for name, value in sums.items():
+        all_sums = {"loss": loss / share - sums.get("penalty", 0.0), "targets": targets} | sums
+        for name, value in all_sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def _rate(self) -> str:
@@ -332,14 +332,14 @@ class StoreInTime(TrainerCallback):
         self.spent = 0.0
 
     def on_train_begin(
-        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         self.training_start = time.monotonic()
         self.save_start = self.training_start
         self.next = self.training_start + Parts.FIRST
 
     def on_step_end(
-        self, _args: TrainingArguments, _state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         now = time.monotonic()
         affordable = self.spent + self.cost <= Parts.SHARE * (now - self.training_start)
@@ -348,7 +348,7 @@ class StoreInTime(TrainerCallback):
         control.should_save |= bool(agreed(int(due)))
 
     def on_save(
-        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         now = time.monotonic()
         self.cost = now - self.save_start
@@ -366,9 +366,9 @@ class ProgressCallback(TrainerCallback):
 
     def on_log(
         self,
-        _args: TrainingArguments,
-        _state: TrainerState,
-        _control: TrainerControl,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
         logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
@@ -376,7 +376,7 @@ class ProgressCallback(TrainerCallback):
             self.loss = f" · loss {logs['loss']:.3f}"
 
     def on_step_end(
-        self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         if state.is_world_process_zero:
             self.progress(

@@ -12,6 +12,7 @@ from headscan.model.sentence import declared_pooling
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.run import (
     BadInput,
+    Json,
     Option,
     Run,
     Seed,
@@ -164,7 +165,7 @@ def _check_request(request: _Request, text: str | os.PathLike[str] | None) -> No
 def _identify_sets(run: Run, subject: Evaluated, tasks: list[str]) -> None:
     """Let the run depend on the content of the sets that the tasks read."""
     folders = dict.fromkeys(TASKS[name].folder for name in tasks if TASKS[name].folder)
-    contents = {str(folder): _content(subject.sets / folder) for folder in folders}
+    contents: Json = {str(folder): _content(subject.sets / folder) for folder in folders}
     run.identify("the sets", contents)
 
 

@@ -214,9 +214,9 @@ class CentreHead(TrainerCallback):
 
     def on_optimizer_step(
         self,
-        _args: TrainingArguments,
-        _state: TrainerState,
-        _control: TrainerControl,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
         model: nn.Module | None = None,
         **_: Any,
     ) -> None:

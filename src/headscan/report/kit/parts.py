@@ -341,8 +341,8 @@ class Head:
         titles: names, never paths; ampersands part several.
         subtitle: the first sentence.
         top: parts under the sentence, before the findings.
-        switch: offers to count sink tokens, too; figures' traces then carry `meta = {"first":
-            "with" | "without"}`.
+        switch: offers to count sink tokens, too; figures' traces then carry
+            `meta = {"first": "with" | "without"}`.
         plots: figures that `result.plot(name)` knows and the page does not show.
         glossary: terms that the page explains beside those of its tables.
         alarm: makes the sentence red.

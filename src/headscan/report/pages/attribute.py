@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from headscan.attribution.faithfulness import Faithfulness
     from headscan.attribution.gradients import Completeness
-    from headscan.attribution.result import ExplainedStep
-    from headscan.attribution.run import AttributeResult
+    from headscan.attribution.result import AttributeResult, ExplainedStep
 
 
 class TargetColour(NamedTuple):
@@ -336,7 +335,7 @@ def _faithfulness(result: AttributeResult, checked: list[tuple[str, Faithfulness
         "come back first; a good map rises at once. Missing units are replaced by "
         f"{first.substitute}.",
     )
-    columns = [
+    columns: list[Term | str] = [
         "method",
         Term(
             "deletion",
@@ -421,11 +420,15 @@ def _score_matrix(result: AttributeResult, values: npt.NDArray[Any]) -> go.Figur
 def numbers(result: AttributeResult) -> Section:
     """Return every token's score by every method."""
     means = [_mean_scores(result, record.method) for record in result.maps]
-    rows = []
+    rows: list[tuple[str | float | int | None, ...]] = []
     for index, token in enumerate(result.tokens[:MOST_TABLE_ROWS]):
         token_scores = [mean[index] for mean in means]
         rows.append((f"{index} {token}", result.ids[index], *token_scores))
-    columns = ["token", Term("id"), *(Term(record.method) for record in result.maps)]
+    columns: list[Term | str] = [
+        "token",
+        Term("id"),
+        *(Term(record.method) for record in result.maps),
+    ]
     parts: list[Part] = [
         Table(columns, rows, title=f"{len(rows)} tokens", folded=True, where="page")
     ]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from headscan.report.kit.terminal import LEVELS, plain_grid
 from headscan.report.kit.words import clean, number
-from headscan.scanner.findings import FEW
+from headscan.scanner.cautions import FEW
 
 if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult

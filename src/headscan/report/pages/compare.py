@@ -201,7 +201,11 @@ def _site_table(result: CompareResult, cells: list[SimilarityCell], title: str) 
     most_alike = Term(
         "most alike", "The site of the second model with the greatest value.", column="most\nalike"
     )
-    columns = ["site", *(_term(result, name) for name in result.measures), most_alike]
+    columns: list[Term | str] = [
+        "site",
+        *(_term(result, name) for name in result.measures),
+        most_alike,
+    ]
     rows = []
     for site in dict.fromkeys(cell.site_a for cell in cells):
         rows.append(_site_row(result, site, [cell for cell in cells if cell.site_a == site]))

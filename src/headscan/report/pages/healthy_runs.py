@@ -94,7 +94,7 @@ def _beside(curves: Curves, runs: ReferenceRun, tokens_a_step: float, note: str 
     latest = _latest(distances)
     outside = [name for name, distance in latest.items() if distance > 1]
     outside.sort(key=lambda name: -latest[name])
-    figures = []
+    figures: list[Figure] = []
     for name in _names_to_draw(distances, runs, outside):
         draw = partial(_curve_over_band, curves[name], runs, name, tokens_a_step)
         title = name.replace("/", " ")

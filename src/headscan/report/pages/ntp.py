@@ -205,7 +205,7 @@ def _subspace_collapse(result: NtpResult) -> list[Part]:
                 "repeat supports more often."
             )
         ]
-    columns = ["", Term("with equal supports"), Term("with different supports")]
+    columns: list[Term | str] = ["", Term("with equal supports"), Term("with different supports")]
     caption = (
         "Mean cosines of contexts, before and after the part that the soft labels keep apart is "
         "projected out (subspace collapse)."

@@ -23,6 +23,7 @@ from headscan.report.kit import (
     table,
 )
 from headscan.report.kit.figures import empty, lines
+from headscan.report.kit.parts import Part
 from headscan.report.kit.words import literal, named
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def limits(result: PrivacyResult) -> Section | None:
     )
     columns = ("limit", "at_most", "value", "verdict", "evidence")
     not_examined = [(f"{number}.", text) for number, text in enumerate(result.not_examined, 1)]
-    parts = [
+    parts: list[Part] = [
         table(result.limits, *columns, title="Limits"),
         Facts("Not examined", not_examined, where="page"),
         Facts("SHA-256", _hashes(result), where="page"),

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from headscan.run import BadInput, Finding, Option, Registry, Settings
-from headscan.run.findings import KINDS
+from headscan.run.kinds import KINDS
 
 
 @dataclass(frozen=True, kw_only=True)

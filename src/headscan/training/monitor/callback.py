@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +151,7 @@ class Monitor(TrainerCallback):
             self._measure(args, state, control, model)
 
     def on_step_begin(
-        self, args: Args, state: State, _control: Control, model: Any = None, **_: Any
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
     ) -> None:
         reader = self._watching(model).reader
         epoch_steps = state.global_step / state.epoch if state.epoch else math.inf
@@ -160,7 +160,7 @@ class Monitor(TrainerCallback):
         reader.begin(state.global_step + 1)
 
     def on_pre_optimizer_step(
-        self, _args: Args, state: State, _control: Control, model: Any = None, **_: Any
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
     ) -> None:
         self._watching(model).reader.before(state.global_step + 1)
 
@@ -406,7 +406,7 @@ def checked(action: str) -> Action:
     """Return an action that an alarm may do; BadInput for anything else."""
     if action not in ACTIONS:
         raise BadInput(f"An alarm may warn, checkpoint or stop, not {action!r}.")
-    return cast(Action, action)
+    return action
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from headscan.model import Lens
-from headscan.model.recording import BeforeCall, Recorder, after_call, before_call
+from headscan.model.recording import BeforeCall, Kwargs, Recorder, after_call, before_call
 from headscan.training.monitor.attention import AttentionCall, attention_calls
 from headscan.training.monitor.families import Family, Raw, families_of
 from headscan.training.monitor.repeated import Repeated, hashed
@@ -190,9 +190,7 @@ class Readings:
         return attend
 
     def _route(self, block: str, working: Working) -> Callable[..., None]:
-        def route(
-            _module: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any
-        ) -> None:
+        def route(_module: nn.Module, _args: tuple[Any, ...], _kwargs: Kwargs, output: Any) -> None:
             tensors = tuple(part for part in output if isinstance(part, Tensor))
             with torch.no_grad():
                 for family, store in working:
@@ -205,7 +203,7 @@ class Readings:
         counted, its windows.
         """
 
-        def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> None:
             self.scene.enter(kwargs)
             if not counting:
                 return

@@ -37,7 +37,7 @@ OTHER_PROMPTS = 500  # added to a seed, it draws other prompts
 
 
 @dataclass(frozen=True, eq=False)
-class _Answers:
+class _StartAnswers:
     """The answers of a descent [prompts, T], the prompts' ids, and the model's name."""
 
     tokens: Tensor
@@ -112,7 +112,7 @@ class StartDecides(Experiment):
         length: int = LENGTH,
         at: str = "block.0",
         weights: str | None = None,
-    ) -> _Answers:
+    ) -> _StartAnswers:
         ready = Slice.parse(at, weights=weights).on(_shallow_lens(kind, seed))
         count = MANY_PROMPTS if length == 1 or at != "block.0" else PROMPTS
         ids = prompts(kind, prompt_seed, count, length)
@@ -124,7 +124,7 @@ class StartDecides(Experiment):
             seed=seed,
         )
         tokens = descend(ready, ready.run(ids), length, settings).tokens
-        return _Answers(tokens, ids, ready.lens.name)
+        return _StartAnswers(tokens, ids, ready.lens.name)
 
     def _shared_by_models(self, seed: int) -> tuple[npt.NDArray[np.float64], list[str]]:
         """Return where both models are wrong and the same, [prompts, T], and their names."""
