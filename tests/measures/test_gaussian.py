@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens
 from headscan.measures import MEASURES, PROBES, intrinsic_dimension
-from headscan.measures.attention import _add, head_rows
+from headscan.measures.attention import _add, _empty_tally, _scores, head_rows
 from headscan.measures.pairs import aligned
 from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.probe_runner import PassOptions, ProbeRunner
@@ -95,14 +95,14 @@ def measured():
     values |= {f"dimension.{name}": value for name, value in intrinsic_dimension(flat).items()}
     first, second = np.random.default_rng(3).standard_normal((2, SHAPE.sample, SHAPE.d))
     values |= {f"alignment.{name}": value for name, value in aligned(first, second).items()}
-    tallies: dict = {}
+    tally = _empty_tally(1, SHAPE.d)
     for _ in range(8):
         q, k = (
             torch.randn(SHAPE.n // SHAPE.window // 8, 1, SHAPE.window, SHAPE.d, generator=generator)
             for _ in "qk"
         )
-        _add(tallies, 0, q, k, None, None, True)
-    values |= {f"attention.{name}": value for name, value in head_rows(tallies)[0].items()}
+        _add(tally, q, k, _scores(q, k, None, None, causal=True))
+    values |= {f"attention.{name}": value for name, value in head_rows({0: tally})[0].items()}
     return values
 
 
