@@ -110,6 +110,11 @@ def _is_text(statement: ast.stmt) -> bool:
     )
 
 
+def _is_constant(statement: ast.stmt) -> bool:
+    """Return whether a statement is a text or `...` alone."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 def tokens_by_line(text: str, tree: ast.Module) -> Counter[int]:
     """Return the number of tokens on each line of code, without docstrings and comments."""
     skipped = set[int]()
@@ -135,7 +140,7 @@ def bound_names(tree: ast.Module) -> Iterator[str]:
 
 def unread_parameters(function: Function) -> list[str]:
     """Return the parameters that the body of a function never reads; stubs have none."""
-    body = [statement for statement in function.body if not _is_text(statement)]
+    body = [statement for statement in function.body if not _is_constant(statement)]
     if all(isinstance(statement, ast.Pass | ast.Raise) for statement in body):
         return []
     read = set()
