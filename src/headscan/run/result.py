@@ -72,7 +72,7 @@ class _NotJson:
     """Marks a field that pydantic leaves alone: it is kept beside the JSON."""
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
         from pydantic_core import core_schema
 
         return core_schema.any_schema()
