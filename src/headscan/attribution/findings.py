@@ -23,12 +23,12 @@ class Verdict:
     phrase: str
 
 
-FAITHFUL = Verdict("FAITHFUL", "good", "is more faithful than random orders")
+FAITHFUL = Verdict("FAITHFUL", "good", "beats random orders")
 FAITHFUL_BY_DELETION = Verdict(
-    "UNDECIDED", "notice", "is more faithful than random orders by deletion and less by insertion"
+    "UNDECIDED", "notice", "beats random orders by deletion and not by insertion"
 )
-UNFAITHFUL = Verdict("UNFAITHFUL", "alert", "is not more faithful than random orders")
-UNDECIDED = Verdict("UNDECIDED", "notice", "could not be distinguished from random orders")
+UNFAITHFUL = Verdict("UNFAITHFUL", "alert", "does not beat random orders")
+UNDECIDED = Verdict("UNDECIDED", "notice", "cannot be distinguished from random orders")
 
 
 def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
@@ -54,11 +54,11 @@ def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
 def _faithfulness_finding(method: str, faithfulness: Faithfulness, judged: str) -> Finding:
     verdict = _verdict(faithfulness)
     random = faithfulness.random
+    deletion = f"{faithfulness.deletion.area:.2g} against {random.deletion:.2g}"
+    insertion = f"{faithfulness.insertion.area:.2g} against {random.insertion:.2g}"
     sentence = (
-        f"The map by {method} {verdict.phrase}: replacing what it ranks highest leaves a mean "
-        f"{judged} of {faithfulness.deletion.area:.2g}, random orders {random.deletion:.2g}; "
-        f"putting it back first gives {faithfulness.insertion.area:.2g}, random orders "
-        f"{random.insertion:.2g}."
+        f"The map by {method} {verdict.phrase}: {judged} after deletion {deletion} (lower is "
+        f"better), after insertion {insertion} (higher is better)."
     )
     return Finding(
         code=verdict.code,

@@ -188,8 +188,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
             code="UNTESTED",
             level="notice",
             sentence=(
-                f"Whether {a} and {b} are more alike than the null ({null}) makes them cannot be "
-                f"told: a p of 0.05 needs {DRAWS} draws, of at least {WINDOWS} windows of text."
+                f"It was not tested whether {a} and {b} are more similar than chance ({null}): a p "
+                f"of 0.05 needs {DRAWS} draws, of at least {WINDOWS} windows of text."
             ),
             value=draws,
         )
@@ -203,8 +203,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
             code="BEYOND-NULL",
             level="good",
             sentence=(
-                f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes "
-                f"them (adjusted p ≤ {ALPHA})."
+                f"All {count} pairs of layers of {a} and {b} are more similar than chance "
+                f"({null} test, adjusted p ≤ {ALPHA})."
             ),
             value=share,
         )
@@ -213,8 +213,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
         code="WITHIN-NULL",
         level="alert" if share > 0.5 else "notice",
         sentence=(
-            f"{within} of {count} cells of {a} and {b} are no more alike than the null ({null}) "
-            f"makes them (adjusted p > {ALPHA})."
+            f"{within} of {count} pairs of layers of {a} and {b} are not more similar than chance "
+            f"({null} test, adjusted p > {ALPHA})."
         ),
         value=share,
     )

@@ -60,7 +60,7 @@ def _data_findings(order: int, data: DataNumbers) -> list[Finding]:
             f"about {unseen:.0%} of next occurrences would bring a successor not yet seen: the "
             "supports are not settled"
         )
-        findings.append(_finding("UNSETTLED", "alert", unseen, sentence))
+        findings.append(_finding("UNSETTLED", "notice", unseen, sentence))
     return findings
 
 

@@ -156,19 +156,17 @@ def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int
             sentence = _helps(name, plain, better)
             result.append(finding(code="HELPS", level="good", value=value, sentence=sentence))
         else:
-            sentence = (
-                f"No remedy improves recall@1 of {name}, {plain:.3f}, by an interval clear of 0."
-            )
+            sentence = f"No method improves recall@1 of {name} ({plain:.3f}) significantly."
             result.append(finding(code="NO_HELP", level="notice", value=plain, sentence=sentence))
         if worse:
             worst = min(worse, key=_gain)
             names = ", ".join(row.text("remedy") for row in worse)
             sentence = (
-                f"Recall@1 of {name} falls under {names}; most, by {-_gain(worst):.3f}, under "
-                f"{worst['remedy']}."
+                f"{names} lower recall@1 of {name} ({worst['remedy']} by {-_gain(worst):.3f}): do "
+                "not use them here."
             )
             value = _gain(worst)
-            result.append(finding(code="HARMS", level="alert", value=value, sentence=sentence))
+            result.append(finding(code="HARMS", level="notice", value=value, sentence=sentence))
     if fitted < 4 * width:
         sentence = (
             f"Only {fitted:,} vectors of width {width:,} were fitted on: covariances are mostly "

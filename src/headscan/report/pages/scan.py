@@ -29,6 +29,7 @@ RADIUS = 100.0
 TILT = 0.24  # height of a circle seen from the side, by its width
 ARC = 34.0
 UNDEFINED = "not defined at one of the two"
+ALARM_LEVELS = ("alert", "alarm")
 LEAST_SINK_ENERGY = 0.1  # share of the energy from which sinks are mentioned
 
 
@@ -132,8 +133,13 @@ def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
     field = leading(row, "average_cosine")
     cosine = row.number(field)
     interval = row.interval(field) if cosine is not None else None
+    alarming = any(
+        finding.code == "HS101" and finding.model == model and finding.level in ALARM_LEVELS
+        for finding in result.findings
+    )
     return {
         "name": named(model),
+        "alarming": alarming,
         "site": row.text("site"),
         "cosine": cosine,
         "cone": drawing(cosine),
@@ -156,10 +162,10 @@ def _sinks_of(rows: list[Row]) -> str:
     rank_without = row.number("effective_rank_without_sinks")
     ranks = ""
     if rank_with and rank_without:
-        ranks = f" and leave an effective rank of {rank_with:.1f} of {rank_without:.0f}"
+        ranks = f"; with them the effective rank is {rank_with:.1f} instead of {rank_without:.0f}"
     return (
-        f"Without sink tokens: {share:.1%} of the tokens are {length:.0f} times as long as the "
-        f"others at {row.text('site')}, where they carry {energy_text} of the energy{ranks}."
+        f"Sink tokens are left out: {share:.1%} of the tokens, {length:.0f} times as long as the "
+        f"others, carry {energy_text} of the energy at {row.text('site')}{ranks}."
     )
 
 
@@ -192,11 +198,7 @@ def _effective_clusters(model: str, rows: list[Row]) -> str:
     if round(least) < round(most):
         count_text = f"{least:.0f} ({least_site}) to {most:.0f} ({most_site})"
     kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
-    noun = "ones" if round(most) > 1 else "one"
-    return (
-        f"{model}: the least certain interval of each site rests on {kinds} that are worth about "
-        f"{count_text} independent {noun}."
-    )
+    return f"{model}: intervals are based on about {count_text} independent {kinds}."
 
 
 @section("scan", 99)
