@@ -55,10 +55,9 @@ def _faithfulness_finding(method: str, faithfulness: Faithfulness, judged: str) 
     verdict = _verdict(faithfulness)
     random = faithfulness.random
     sentence = (
-        f"The map by {method} {verdict.phrase}: replacing what it ranks highest leaves a mean "
-        f"{judged} of {faithfulness.deletion.area:.2g}, random orders {random.deletion:.2g}; "
-        f"putting it back first gives {faithfulness.insertion.area:.2g}, random orders "
-        f"{random.insertion:.2g}."
+        f"{method} {verdict.phrase} (mean {judged}; deletion "
+        f"{faithfulness.deletion.area:.2g} vs {random.deletion:.2g}, insertion "
+        f"{faithfulness.insertion.area:.2g} vs {random.insertion:.2g})."
     )
     return Finding(
         code=verdict.code,

@@ -61,7 +61,7 @@ def _worst_part(rows: list[Row], name: str) -> Finding:
         code="WORST-PART",
         level="notice",
         sentence=(
-            "Exchanged alone in the first model, these parts cost most: "
+            "Parts whose change hurts most, one at a time: "
             f"{', then '.join(listed)}.{_missing_interval(worst)}"
         ),
         model=name,

@@ -37,11 +37,11 @@ def specimen_path(name: str) -> Path:
         return FOLDER / name
     if name in OTHERS:
         raise BadInput(
-            f"The specimen '{name}' is not installed: pip install 'headscan[specimens]'."
+            f"The example model '{name}' is not installed: pip install 'headscan[specimens]'."
         )
     names = ", ".join(installed) or "none in this installation"
     suggestion = nearest(name, installed)
-    raise BadInput(f"There is no embedded specimen '{name}' (there are: {names}).{suggestion}")
+    raise BadInput(f"There is no example model '{name}' (there are: {names}).{suggestion}")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AvailableModel:
     """A model that can be named without a download, with a phrase about it."""
 
     name: str
-    kind: Literal["specimen", "cached"]
+    kind: Literal["example", "cached"]
     about: str
 
 
@@ -59,11 +59,11 @@ def available_models() -> list[AvailableModel]:
     No network is used.
 
     >>> available_models()[0].kind
-    'specimen'
+    'example'
     """
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
-    models = [AvailableModel(name, "specimen", "embedded in headscan") for name in specimens()]
+    models = [AvailableModel(name, "example", "embedded in headscan") for name in specimens()]
     try:
         repositories = scan_cache_dir().repos
     except CacheNotFound:

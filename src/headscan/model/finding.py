@@ -30,9 +30,7 @@ def find_source(model: str) -> Source:
     if reference in specimens():
         return Source(reference, reference, specimen_path(reference), None)
     if not reference.strip():
-        raise BadInput(
-            "No model was named: give a folder, an embedded specimen or a Hugging Face id."
-        )
+        raise BadInput("No model was named: give a folder, an example model or a Hugging Face id.")
     path = Path(reference).expanduser()
     if path.is_dir():
         return _folder_source(reference, path)

@@ -56,7 +56,7 @@ def _summary(result: CompareResult) -> str:
     same_sites = [cell for cell in cells if cell.site_a == cell.site_b]
     if not cells:
         return "Nothing could be compared."
-    pairs = "Site against the same site" if same_sites else "Site against site"
+    pairs = "Between matching layers" if same_sites else "Between all pairs of layers"
     values = [cell.value or 0.0 for cell in same_sites or cells]
     return (
         f"{pairs}, {result.measures[measure].title} is {number(min(values))} to "
@@ -91,7 +91,7 @@ def _by_models(result: CompareResult) -> CellsByModels:
 def maps(result: CompareResult) -> list[Section]:
     """Return, for each pair of models, a map of every measure."""
     note = Prose(
-        "A cross marks what is no more alike than the null makes it (adjusted p > 0.05). The mark "
+        "A cross marks pairs that are not more similar than chance (adjusted p > 0.05). The mark "
         "“null” on a scale is what the null stays below in 95 of 100 draws, on a sample of "
         f"{result.tested:,} tokens (median over the sites).",
         where="page",
@@ -109,7 +109,7 @@ def maps(result: CompareResult) -> list[Section]:
         for start in range(0, len(figures), 2):
             row = figures[start : start + 2]
             panels.append(Panels(row, f"{' and '.join(figure.title for figure in row)}."))
-        title = f"{named(model_a)} and {named(model_b)}" if several else "Site against site"
+        title = f"{named(model_a)} and {named(model_b)}" if several else "Layers against layers"
         lead = f"Sites of {named(model_a)} from the top, sites of {named(model_b)} from the left."
         sections.append(Section(title, lead, [*panels, note]))
     return sections

@@ -58,7 +58,7 @@ CODEBOOK_TERMS = {
 }
 BITS = Term(
     "bits at most",
-    "What these outputs can tell of their token through this noise, all features together.",
+    "Information about the token that all features carry through this noise.",
     "Σ ½ log₂(1 + σᵢ²/N)",
 )
 FEATURES = Term(
@@ -74,7 +74,7 @@ def flow(result: FlowResult) -> Head:
     averaged = f", averaged over {result.prompts} prompts" if result.prompts > 1 else ""
     names = "; ".join(dict.fromkeys(titled(part) for part in result.parts))
     return Head(
-        ["What tokens know of each other"],
+        ["How much each position depends on other tokens"],
         f"{result.length} tokens{averaged}, in {names}.",
         plots={"matrix": lambda kind="leak", part=0, site=-1: matrix(result, kind, part, site)},
     )

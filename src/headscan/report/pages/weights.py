@@ -21,10 +21,9 @@ COLUMNS = ("stable_rank", "effective_rank", "spikes", "tail_exponent")
 def weights(result: WeightsResult) -> Head:
     """Return the models, and how many of their matrices look random."""
     random = sum(row.random for row in result.matrices)
-    sentence = (
-        f"{len(result.matrices)} matrices; {random} look random (half would be a finding), "
-        f"{len(result.zero)} more are all zero. No text was read."
-    )
+    verb = "look" if random > 1 else "looks"
+    zero = f"; {len(result.zero)} more are all zero" if result.zero else ""
+    sentence = f"{random or 'None'} of {len(result.matrices)} weight matrices {verb} random{zero}."
     names = [named(model.name) for model in result.models]
     return Head([f"Weights of {' less '.join(names)}"], sentence)
 
