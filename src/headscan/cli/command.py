@@ -31,10 +31,10 @@ from headscan.run.settings import HelpGroup, is_alias
 
 DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
 MODEL_HELP = (
-    "Hugging Face id, local folder, .gguf file, or an embedded specimen (see `headscan models`)."
+    "Hugging Face id, local folder, .gguf file, or an example model (see `headscan models`)."
 )
 SOURCE_HELP = (
-    "A model (Hugging Face id, local folder, .gguf file, embedded specimen), which reads --text; "
+    "A model (Hugging Face id, local folder, .gguf file, example model), which reads --text; "
     "or stored states: a file, folder or URL (.npy, .npz, .safetensors, .parquet, a datasets "
     "folder, ...)."
 )

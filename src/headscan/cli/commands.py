@@ -19,7 +19,7 @@ from headscan.cli.guard import shown
 from headscan.cli.listing import write_index
 from headscan.run import write_atomic
 
-MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or embedded specimens."
+MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or example models."
 TEXT_HELP = (
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
     "datasets id, or an embedded text."

@@ -125,8 +125,8 @@ def scan(
     and norms, site by site.
 
     Args:
-        sources: one or several, each a model (Hugging Face id, local folder, name of an embedded
-            specimen, Lens, live model of transformers, or SentenceTransformer, which gives the
+        sources: one or several, each a model (Hugging Face id, local folder, name of an example
+            model, Lens, live model of transformers, or SentenceTransformer, which gives the
             numbers of its folder) or stored states: a path or URL (see `headscan.states.FORMATS`),
             an array [n, d] or [windows, T, d], a dict of such by site.
         text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a
