@@ -33,6 +33,7 @@ from headscan.diagnosis.population import (
     trained_values,
 )
 from headscan.diagnosis.registry import alarming
+from headscan.diagnosis.result import CheckupResult
 from headscan.model import Lens
 
 ROOT = Path(__file__).parent.parent
@@ -116,6 +117,8 @@ def contributed(path: str) -> list[Reference]:
     if Path(path).is_file():
         return TypeAdapter(list[Reference]).validate_json(Path(path).read_bytes())
     result = headscan.load(path)
+    if not isinstance(result, CheckupResult):
+        raise SystemExit(f"{path} is no result of a checkup.")
     return [reference(result, number) for number in range(len(result.examinations))]
 
 

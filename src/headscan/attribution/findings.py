@@ -54,11 +54,10 @@ def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
 def _faithfulness_finding(method: str, faithfulness: Faithfulness, judged: str) -> Finding:
     verdict = _verdict(faithfulness)
     random = faithfulness.random
-    deletion = f"{faithfulness.deletion.area:.2g} against {random.deletion:.2g}"
-    insertion = f"{faithfulness.insertion.area:.2g} against {random.insertion:.2g}"
     sentence = (
-        f"The map by {method} {verdict.phrase}: {judged} after deletion {deletion} (lower is "
-        f"better), after insertion {insertion} (higher is better)."
+        f"{method} {verdict.phrase} (mean {judged}; deletion "
+        f"{faithfulness.deletion.area:.2g} vs {random.deletion:.2g}, insertion "
+        f"{faithfulness.insertion.area:.2g} vs {random.insertion:.2g})."
     )
     return Finding(
         code=verdict.code,

@@ -56,11 +56,12 @@ def findings(
 
 def _one_direction(shares: Mapping[str, float]) -> Finding:
     name, share = max(shares.items(), key=lambda item: item[1])
+    sites = f"{len(shares)} sites" if len(shares) > 1 else "1 site"
     return Finding(
         code="ONE-DIRECTION",
         level="notice",
         sentence=(
-            f"At {len(shares)} sites one direction holds more than 90 % of the variance "
+            f"At {sites} one direction holds more than 90 % of the variance "
             f"({share:.1%} at {name}): there CKA and Procrustes measure that direction only; SVCCA "
             "and neighbours do not."
         ),
@@ -114,13 +115,12 @@ def _closeness(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Find
             value=after.value,
         )
         return
+    highest = max(map(_value, same_sites))
+    spread = f"{cka:.3f} to {highest:.3f}, " if highest - cka >= 0.001 else f"{cka:.3f}, "
     yield Finding(
         code="CLOSENESS",
         level="good" if cka > CLOSE else "notice",
-        sentence=(
-            f"Site against the same site, CKA of {a} and {b} is {cka:.3f} or more; least at "
-            f"{least.site_b}."
-        ),
+        sentence=(f"CKA between matching layers of {a} and {b}: {spread}lowest at {least.site_b}."),
         site=least.site_b,
         value=cka,
     )
@@ -188,8 +188,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
             code="UNTESTED",
             level="notice",
             sentence=(
-                f"It was not tested whether {a} and {b} are more similar than chance ({null}): a p "
-                f"of 0.05 needs {DRAWS} draws, of at least {WINDOWS} windows of text."
+                f"The text is too short to test the similarity of {a} and {b} against chance "
+                f"({null}): a p of 0.05 needs {DRAWS} draws of at least {WINDOWS} windows."
             ),
             value=draws,
         )
@@ -203,8 +203,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
             code="BEYOND-NULL",
             level="good",
             sentence=(
-                f"All {count} pairs of layers of {a} and {b} are more similar than chance "
-                f"({null} test, adjusted p ≤ {ALPHA})."
+                f"All {count} layer pairs of {a} and {b} are more similar than chance ({null} "
+                f"test, adjusted p ≤ {ALPHA})."
             ),
             value=share,
         )
@@ -213,7 +213,7 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
         code="WITHIN-NULL",
         level="alert" if share > 0.5 else "notice",
         sentence=(
-            f"{within} of {count} pairs of layers of {a} and {b} are not more similar than chance "
+            f"{within} of {count} layer pairs of {a} and {b} are not more similar than chance "
             f"({null} test, adjusted p > {ALPHA})."
         ),
         value=share,

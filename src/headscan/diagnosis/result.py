@@ -27,7 +27,7 @@ class Observation(Finding):
     known: bool  # many healthy models have it, and it is a notice, no alarm
     possible: bool = False  # an alarm, were it not for too few tokens: it counts as a notice
     advice: str  # what would help
-    value: Annotated[float | None, Term("value", "What the condition rests on.")] = None
+    value: Annotated[float | None, Term("value", "What the condition is based on.")] = None
     interval: Interval | None = None  # of the value
     # whether the whole interval is on the value's side of the threshold; None without an interval
     sure: bool | None = None

@@ -53,9 +53,8 @@ def checkup(
     budget: Annotated[
         Budget,
         Option(
-            "What a model may cost: about two or ten minutes on two cores, by its size (the more, "
-            "the more tokens are read and the more is tried), or all of the text, the "
-            "random-weight control and every search.",
+            "Time a model: 2m or 10m (about two or ten minutes on two cores; more time means more "
+            "tokens and checks), or full (everything).",
             group="Limits",
         ),
     ] = "2m",

@@ -131,7 +131,7 @@ def _verdict(evidence: ModelEvidence, observations: Sequence[Observation]) -> st
 
     comparisons = _comparisons(may_alarm)
     if not alarms:
-        verdict = f"No alarm: none of the {len(may_alarm)} alarms that were looked for is raised"
+        verdict = f"No alarm: none of the {len(may_alarm)} alarms is raised"
         return "; ".join([verdict, *comparisons]) + "."
 
     verb = "is" if len(alarms) == 1 else "are"

@@ -42,7 +42,7 @@ class AvailableModel:
     """A model that can be named without a download, with a phrase about it."""
 
     name: str
-    kind: Literal["specimen", "cached"]
+    kind: Literal["example", "cached"]
     about: str
 
 
@@ -52,11 +52,11 @@ def available_models() -> list[AvailableModel]:
     No network is used.
 
     >>> available_models()[0].kind
-    'specimen'
+    'example'
     """
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
-    models = [AvailableModel(name, "specimen", "ships with headscan") for name in specimens()]
+    models = [AvailableModel(name, "example", "ships with headscan") for name in specimens()]
     try:
         repositories = scan_cache_dir().repos
     except CacheNotFound:

@@ -259,7 +259,7 @@ class _Summary:
             allowed(rounding),
             "Intervals (95 %) are for another text of the same length and kind, with documents as "
             "clusters; of fewer than three documents, windows are the clusters, and the interval "
-            "speaks of this text alone.",
+            "is for this text alone.",
         ]
 
     def _tables(self) -> dict[str, list[Row]]:

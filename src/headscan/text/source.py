@@ -187,7 +187,7 @@ def _known_endings() -> str:
 
 TEXT = Option(
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
-    "datasets id, or the name of an embedded text; in Python also the text itself, or a list of "
+    "datasets id, or the name of an embedded text. In Python also the text itself, or a list of "
     "texts.",
     content=True,
     metavar="TEXT",
@@ -230,7 +230,7 @@ Documents = TypeAliasType(
     Annotated[
         str,
         Option(
-            "How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a "
+            "How to split a .txt into documents: whole (no split), lines, paragraphs, or a "
             "separator.",
             group="Input",
         ),

@@ -27,10 +27,9 @@ DEFAULT_CONTEXT = 128
 """Tokens of a window by default, where the model reads as many."""
 
 REPLACED = (
-    "This model already has a head; it is ignored and rebuilt from the text. To examine the model "
-    "as it is, run `headscan checkup MODEL --text TEXT`. A body without a head comes from "
-    "`headscan train gpt --objective cwt`; headscan.decone takes the cone out of what a head reads "
-    "and keeps its logits."
+    "This model already has a head; it is ignored and rebuilt from the text. Models without a head "
+    "come from `headscan train gpt --objective cwt`; headscan.decone(model) removes a cone and "
+    "keeps the head's logits."
 )
 
 

@@ -495,8 +495,8 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> None:
         checkpoint = last_checkpoint(folder.parent)
         start = "the beginning" if checkpoint is None else checkpoint.name
         raise BadInput(
-            f"The trained model could not be written to {folder} ({error}): make room and "
-            f"--resume from {start}."
+            f"The trained model could not be written to {folder} ({error}): free some disk space "
+            f"and --resume from {start}."
         ) from None
 
 

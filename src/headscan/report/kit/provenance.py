@@ -102,7 +102,7 @@ def _level_word(level: str, known: bool | None) -> str:
         return level
     if known:
         return "notice"
-    return "alarm" if level == "alert" else "alarm, not certain"
+    return "alarm" if level == "alert" else "alarm, uncertain"
 
 
 def provenance(result: Result) -> Provenance:

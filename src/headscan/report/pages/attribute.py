@@ -336,7 +336,7 @@ def trust(result: AttributeResult) -> Section:
     for record in result.maps:
         if record.completeness is not None:
             parts.append(_completeness(record.words.title, record.completeness))
-    lead = "Take away what a map calls important, and the prediction should go."
+    lead = "Removing the most important tokens should lower the prediction most."
     return Section("How far to trust it", lead, parts)
 
 

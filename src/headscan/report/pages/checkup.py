@@ -186,7 +186,7 @@ def conditions(result: CheckupResult) -> Section:
         "it was measured. Open one by a click."
     )
     raw = Raw("checkup_conditions.html.j2", {"conditions": entries})
-    return Section("What was looked for", lead, [raw])
+    return Section("Conditions", lead, [raw])
 
 
 def _condition_entry(result: CheckupResult, row: SheetRow) -> ConditionEntry:
@@ -248,7 +248,7 @@ def _level(observation: Observation) -> str:
         return "too few tokens for an alarm"
     if observation.known:
         return "notice"
-    return "alarm, not certain" if observation.sure is False else "alarm"
+    return "alarm, uncertain" if observation.sure is False else "alarm"
 
 
 def _threshold(observation: Observation) -> str:
@@ -401,7 +401,7 @@ def cure(result: CheckupResult) -> Section | None:
         "This section shows what helps against the direction that all tokens share, and what helps "
         "in search, as far as it was measured on this model."
     )
-    return Section("Cure: what would help", lead, parts)
+    return Section("Remedy: what would help", lead, parts)
 
 
 def _biases(result: CheckupResult) -> list[Part]:

@@ -155,7 +155,7 @@ def _what_was_read(result: CheckupResult) -> str:
     from headscan.diagnosis.population import population
 
     healthy_count = sum(reference.kind == "healthy" for reference in population())
-    beside = f"beside {healthy_count} healthy reference models"
+    beside = f"compared with {healthy_count} healthy reference models"
     if result.population:
         beside += f" (population {result.population})"
     text = result.protocol.text

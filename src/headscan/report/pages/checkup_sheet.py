@@ -214,9 +214,9 @@ def _remark(observation: Observation, state: str, passed: str) -> str:
     if passed == "ignored":
         return "ignored"
     if state == "alarm" and observation.sure is False:
-        return "not certain, the interval holds the limit"
+        return "uncertain: the 95 % interval includes the threshold"
     if _is_beyond(observation) and not observation.present:
-        return "the interval holds 0"
+        return "not significant"
     return ""
 
 

@@ -57,7 +57,7 @@ def _summary(result: CompareResult) -> str:
     same_sites = [cell for cell in cells if cell.site_a == cell.site_b]
     if not cells:
         return "Nothing could be compared."
-    pairs = "Site against the same site" if same_sites else "Site against site"
+    pairs = "Between matching layers" if same_sites else "Between all pairs of layers"
     values = [cell.value or 0.0 for cell in same_sites or cells]
     extent = " to ".join(dict.fromkeys([number(min(values)), number(max(values))]))
     title = result.measures[measure].title
@@ -129,7 +129,7 @@ def maps(result: CompareResult) -> list[Section]:
         for start in range(0, len(figures), 2):
             row = figures[start : start + 2]
             panels.append(Panels(row, f"{' and '.join(figure.title for figure in row)}."))
-        title = f"{named(model_a)} and {named(model_b)}" if several else "Site against site"
+        title = f"{named(model_a)} and {named(model_b)}" if several else "Layers against layers"
         lead = f"Sites of {named(model_a)} from the top, sites of {named(model_b)} from the left."
         sections.append(Section(title, lead, [*panels, note]))
     return sections

@@ -86,7 +86,7 @@ SHAPE_TERMS = {
     ),
     "bits_lower": Term(
         "bits, at least",
-        "What a state in noise tells of which of the tokens it is of: U(2σ).",
+        "Information that a noisy state gives about its token: U(2σ).",
         unit="bits",
     ),
     "bits_upper": Term(
@@ -183,13 +183,13 @@ def _part_by_part(result: DamageResult, isolated: Sequence[Row]) -> Section:
     numbers = table(result.damage, "block", *columns, terms=TERMS, title="Parts")
     sums = {name: number(value) for name, value in result.sums.items()}
     note = Prose(
-        f"Sum over parts exchanged alone {sums['isolated']}, restored alone {sums['restored']}, "
-        f"whole model {sums['total']}: the difference is what parts do together. Accumulated "
-        "shares add up to 1."
+        f"Divergences of single parts add up to {sums['isolated']} (restored singly: "
+        f"{sums['restored']}), the whole model's is {sums['total']}; the difference is the "
+        "interaction of parts. Accumulated shares add up to 1."
     )
     lead = (
-        "Isolated: one part of the second model is put into the first. Accumulated: all parts up "
-        f"to it are. The numbers are of {result.sampled:,} predictions."
+        "Isolated: one part of the second model replaces that of the first. Accumulated: all parts "
+        f"up to it do. {result.sampled:,} predictions."
     )
     return Section("Part by part", lead, [figure, numbers, note], name="parts")
 
@@ -229,7 +229,7 @@ def shape(result: DamageResult) -> Section | None:
     phrases = _changed_sites(result.shape)
     if phrases:
         text = ", ".join(phrases)
-        sentence = f"Significant changes (paired by token): {text}."
+        sentence = f"Significant changes, paired by token: {text}."
         section_parts.append(Prose(sentence))
     lead = "The states of both models behind each part that changes them."
     return Section("The shape, before and after", lead, section_parts, name="shape")

@@ -60,7 +60,7 @@ CODEBOOK_TERMS = {
 }
 BITS = Term(
     "bits at most",
-    "What these outputs can tell of their token through this noise, all features together.",
+    "Information about the token that all features carry through this noise.",
     "Σ ½ log₂(1 + σᵢ²/N)",
 )
 FEATURES = Term(

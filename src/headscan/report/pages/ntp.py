@@ -418,7 +418,7 @@ def _support_metrics(metrics: SupportMetrics) -> list[SupportMetric]:
         ),
         SupportMetric(
             "outside the support",
-            "probability put where the text never went",
+            "probability of tokens that never followed in the text",
             metrics.outside_mass,
         ),
     ]

@@ -34,8 +34,8 @@ RELEASE_COLUMNS = ("site", "defence", "noise")
 GLOSSARY = [
     Term(
         "bits a token",
-        "Information that the release gives of a token, in the mean: proved from below and from "
-        "above, whatever the attack; the truth lies between.",
+        "Information that the release gives of a token, in the mean: with proved lower and upper "
+        "bounds that hold for every attack.",
     ),
     Term(
         "rms",
@@ -44,15 +44,15 @@ GLOSSARY = [
     ),
     Term(
         "prior",
-        "What the attacker knows of texts before anything leaks; its entropy is what there is to "
-        "give away.",
+        "The attacker's knowledge of texts before anything leaks; its entropy is the most that can "
+        "leak.",
     ),
     Term(
         "posterior attack",
         "Names the likeliest token given release, prior and the true prefix: no attack is better.",
     ),
     Term(
-        "ceiling",
+        "upper bound of accuracy",
         "An accuracy that no attack exceeds, because of the bits (Fano); in the mean over the "
         "prior.",
     ),
@@ -350,7 +350,7 @@ def worst(result: PrivacyResult) -> Section | None:
     if not rows:
         return None
     lead = (
-        "A mean hides single tokens: a name may be told whole where the mean is low. The worst "
+        "A mean hides single tokens: a name may leak whole where the mean is low. The worst "
         "position is the worst of those that were examined."
     )
     columns = ("tokens", "bits_upper", "worst_lower", "worst_upper")

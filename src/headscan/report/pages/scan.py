@@ -122,7 +122,8 @@ def _subtitle(result: ScanResult) -> str:
     windows = (text and text.apart) or f"windows of {context or '—'}"
     model_count = len(models(result))
     several = f"{model_count} models, " if model_count > 1 else ""
-    return f"{tokens} tokens{source}, in {windows}, {several}{len(result.sites)} sites."
+    sites = f"{len(result.sites)} sites" if len(result.sites) > 1 else "1 site"
+    return f"{tokens} tokens{source}, in {windows}, {several}{sites}."
 
 
 def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
@@ -164,8 +165,8 @@ def _sinks_of(rows: list[Row]) -> str:
     if rank_with and rank_without:
         ranks = f"; with them the effective rank is {rank_with:.1f} instead of {rank_without:.0f}"
     return (
-        f"Sink tokens are left out: {share:.1%} of the tokens, {length:.0f} times as long as the "
-        f"others, carry {energy_text} of the energy at {row.text('site')}{ranks}."
+        f"Without sink tokens: they ({share:.1%} of the tokens, {length:.0f} times as long as "
+        f"others) carry {energy_text} of the energy at {row.text('site')}{ranks}."
     )
 
 
@@ -183,7 +184,7 @@ def certainty(result: ScanResult) -> Section | None:
         "Documents count as independent. Windows of one continuous text depend on each other, so "
         "they count as fewer."
     )
-    return Section("What the intervals rest on", lead, parts)
+    return Section("What the intervals are based on", lead, parts)
 
 
 def _effective_clusters(model: str, rows: list[Row]) -> str:
@@ -197,8 +198,8 @@ def _effective_clusters(model: str, rows: list[Row]) -> str:
     count_text = f"{most:.0f}"
     if round(least) < round(most):
         count_text = f"{least:.0f} ({least_site}) to {most:.0f} ({most_site})"
-    kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
-    return f"{model}: intervals are based on about {count_text} independent {kinds}."
+    noun = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
+    return f"{model}: intervals are based on about {count_text} independent {noun}."
 
 
 @section("scan", 99)
