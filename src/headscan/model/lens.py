@@ -18,7 +18,7 @@ from headscan.model.load import Preparation, prepare
 from headscan.model.recording import Recorder, patched, record
 from headscan.model.sentence import SentenceHead, live_sentence_head, sentence_head
 from headscan.model.settings import Building, Loading, TokenizerLike
-from headscan.model.sites import Tap, match_sites
+from headscan.model.sites import SiteDescription, Tap, match_sites
 from headscan.model.stacks import Stack, find_sites
 from headscan.model.tokenizer import load_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
@@ -170,6 +170,21 @@ class Lens(Memo):
         if site not in self._taps:
             self.match(site)  # raises BadInput
         return self._taps[site]
+
+    def describe_sites(self) -> list[SiteDescription]:
+        """Return name, width, place and parameters of every site, in the order of depth.
+
+        >>> lens = Lens.load("gpt-vanilla")
+        >>> lens.describe_sites()[1].site, lens.describe_sites()[1].width
+        ('block.0.attention', 128)
+        """
+        rows = []
+        for site, tap in self._taps.items():
+            parameters = None
+            if tap.where == "output":
+                parameters = sum(weight.numel() for weight in tap.module.parameters())
+            rows.append(SiteDescription(site, tap.width, tap.place, parameters))
+        return rows
 
     def run(
         self,

@@ -166,6 +166,16 @@ class Tap:
         return f"Tap({self.site}: {self.place}, width {self.width})"
 
 
+@dataclass(frozen=True)
+class SiteDescription:
+    """A site for readers: `parameters` are those of the module whose output it is."""
+
+    site: str
+    width: int
+    place: str
+    parameters: int | None
+
+
 def first_tensor(value: Any) -> Tensor | None:
     """Return the states in a module's output: itself, the logits, or a tuple's first tensor."""
     if isinstance(value, Tensor):
