@@ -51,7 +51,7 @@ def removable_direction(evidence: ModelEvidence, _earlier: list[ModelEvidence]) 
     known=True,
     beyond_chance=True,
     unit="gain in recall@1",
-    lacks=("remedy",),
+    lacks=("remedies",),
     sentence="Gain in recall@1 of the best of the remedies tried, its interval above 0.",
     meaning="A map of the finished vectors, fitted in one pass, lets more passages find the "
     "passage that follows them.",

@@ -28,9 +28,7 @@ def finding_lines(result: Result) -> list[FindingLine]:
 
 def _finding_line(finding: Finding, several_models: bool) -> FindingLine:
     details = finding.details
-    level = finding.level if finding.level in ("alert", "good") else "notice"
-    if finding.passed:
-        level = "notice"
+    level = "notice" if finding.passed else finding.level
     return FindingLine(
         code=f"{finding.code} {finding.name}".strip(),
         level=level,
@@ -39,7 +37,7 @@ def _finding_line(finding: Finding, several_models: bool) -> FindingLine:
         where=_where(finding, several_models),
         advice=details.advice,
         unit=details.unit,
-        word=_level_word(level, details.known),
+        word=level,
     )
 
 
@@ -55,15 +53,6 @@ def _where(finding: Finding, several_models: bool) -> list[str]:
     if finding.passed:
         where.append("in the baseline" if finding.passed == "known" else "ignored")
     return where
-
-
-def _level_word(level: str, known: bool | None) -> str:
-    """Return the word for a level; `known` is that of `FindingDetails`."""
-    if known is None:
-        return level
-    if known:
-        return "notice"
-    return "alarm" if level == "alert" else "alarm, not certain"
 
 
 def provenance(result: Result) -> Provenance:
