@@ -252,6 +252,7 @@ class StoredSource(VectorSource):
             dropped=0,
             alone=self.alone,
             context=self.context,
+            unit="vectors" if self.vectors.window is None and not self.alone else "tokens",
         )
 
     def words(self, ids: Sequence[int]) -> list[str]:

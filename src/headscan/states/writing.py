@@ -73,6 +73,7 @@ class StatesResult(Result):
     """
 
     kind: ClassVar[str] = "states"
+    looks_for: ClassVar[bool] = False
     folder: str
     sites: list[StoredSite]
     context: int
