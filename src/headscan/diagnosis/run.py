@@ -78,7 +78,7 @@ def checkup(
     ] = False,
     context: SeveralTokensContext = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
