@@ -37,7 +37,7 @@ def test_one_run_answers_four_questions(lens, tmp_path):
     )
     page = (tmp_path / "report.html").read_text()
     assert "Predictions no better than counting" in page
-    assert "What was looked for" in page
+    assert "Conditions" in page
     row = reference(again, 0)
     assert (row.kind, row.values["HS301"], "HS201" in row.present) == ("unjudged", 1.0, True)
     card = (tmp_path / "card.md").read_text()
@@ -131,9 +131,9 @@ def test_a_column_of_too_few_vectors_has_no_all_clear():
     few, enough = (headscan.checkup(vectors[:count]) for count in (2000, 2100))
     assert few.examinations[0].too_few
     assert [(finding.code, finding.possible) for finding in few.findings] == [("HS101", True)]
-    assert few.without_alarm == "too few vectors to raise an alarm"
+    assert few.highest_level == "not examined"
     assert "array: too few vectors to raise an alarm; 1 number lies beyond its limit" in few.page()
-    assert [(finding.code, finding.level) for finding in enough.findings] == [("HS101", "alert")]
+    assert [(finding.code, finding.level) for finding in enough.findings] == [("HS101", "alarm")]
 
 
 def test_the_scale_of_logits_is_found():

@@ -10,6 +10,7 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from headscan import BadInput, Result
+from headscan.cli.again import next_command
 from headscan.cli.guard import console, shown
 from headscan.run.files import check_writable, in_use
 from headscan.run.rows import ModelRecord
@@ -176,9 +177,7 @@ def show(result: Result, folder: Path, *, as_json: bool, whole: bool = False) ->
         return
     screen = console()
     screen.print(result.table(whole=True) if whole else result.table())
-    screen.print(
-        f"page: {(folder / 'report.html').resolve().as_uri()}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    following = next_command(result, folder)
+    lines = [f"page: {(folder / 'report.html').resolve().as_uri()}"]
+    lines += [f"next: {following}"] if following else []
+    screen.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -43,6 +43,9 @@ FAULTS = (
 ARRAYS = "arrays.safetensors"
 PAGE = "report.html"
 
+HEADER = ("kind", "headscan", "schema", "highest_level")
+"""What result.json holds beside the fields."""
+
 
 def dataframe(rows: Any, columns: Sequence[str] | None = None) -> DataFrame:
     """Rows (or columns by name) as a pandas table; pandas is loaded only where a table is asked
@@ -128,6 +131,8 @@ class Result:
 
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type[Result]]] = {}
+    looks_for: ClassVar[bool] = True
+    """Whether the verb looks for findings."""
     presenter: ClassVar[Presenter]
     loaded: ClassVar[bool] = False
     """Whether it was read from a folder; an instance that was loaded says so itself."""
@@ -154,6 +159,7 @@ class Result:
             "kind": self.kind,
             "headscan": self.protocol.versions.get("headscan"),
             "schema": SCHEMA,
+            "highest_level": self.highest_level,
             **own,
         }
 
@@ -167,9 +173,17 @@ class Result:
         return self.presenter.plot(self, what, **options)
 
     @property
-    def without_alarm(self) -> str:
-        """What a list of results says of this one where it has no alarm."""
-        return "no alarm"
+    def highest_level(self) -> str:
+        """Return the highest level of the findings that count, as a list of results shows it.
+
+        It is "nothing looked for" of verbs without findings; a checkup may be "not examined".
+        """
+        if not self.looks_for:
+            return "nothing looked for"
+        levels = {finding.level for finding in self.findings if not finding.passed}
+        if "alarm" in levels:
+            return "alarm"
+        return "notice" if "notice" in levels else "fine"
 
     @_refusing
     def page(self) -> str:
@@ -249,11 +263,7 @@ class Result:
         """
         from pydantic import TypeAdapter, ValidationError
 
-        fields = {
-            key: value
-            for key, value in document.items()
-            if key not in ("kind", "headscan", "schema")
-        }
+        fields = {key: value for key, value in document.items() if key not in HEADER}
         try:
             made = TypeAdapter(cls).validate_python(fields | {"arrays": {}})
         except ValidationError as error:
@@ -277,11 +287,10 @@ class Result:
             "kind": {"const": cls.kind},
             "headscan": {"type": "string", "description": "The version that wrote it."},
             "schema": {"const": SCHEMA},
+            "highest_level": {"type": "string", "description": "Of its findings."},
         } | made["properties"]
         made["required"] = [
-            "kind",
-            "headscan",
-            "schema",
+            *HEADER,
             *(n for n in made.get("required", []) if n != "arrays"),
         ]
         return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made

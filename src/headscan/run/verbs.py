@@ -263,7 +263,8 @@ def _refusals(run: Run, options: Iterable[str]) -> Iterator[None]:
             raise memory_ran_out(error, options) from error
         advice = "continue with the same command and --resume"
         if disk_is_full(error):
-            raise MachineLimit(f"The disk is full ({error}): make room and {advice}.") from error
+            message = f"The disk is full ({error}): free some space and {advice}."
+            raise MachineLimit(message) from error
         if _is_lost(error, run):
             message = f"The output folder {run.folder} is gone ({error}): {advice}."
             raise MachineLimit(message) from error

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from headscan.measures.measure import leading
 from headscan.model.sentence import SENTENCE
-from headscan.run.rows import Finding, Row, TextRecord
+from headscan.run.rows import Finding, Level, Row, TextRecord
+from headscan.scanner.kinds import UNKNOWN_TOKENS
 
 EDGE = 1.1
 """Within this factor of its limit a number may be on the other side in other windows or texts.
@@ -21,10 +22,10 @@ text.
 """
 
 UNREAD = 0.05
-"""From this share of unknown tokens on, no finding is based on a text."""
+"""From this share of unknown tokens on, no finding is based on a text: an alarm (HS205)."""
 
 UNREAD_SAID = 0.01
-"""From this share of unknown tokens on, a finding says so."""
+"""From this share of unknown tokens on, a finding says so: a notice (HS205)."""
 
 
 def edge_caution(share: float, limit: str) -> str:
@@ -35,10 +36,7 @@ def edge_caution(share: float, limit: str) -> str:
     if not 1 / EDGE < share < EDGE:
         return ""
     side = "just beyond" if share >= 1 else "just short of"
-    return (
-        f" That is {side} the limit of {limit}: windows or texts of another length may be on its "
-        "other side."
-    )
+    return f" That is {side} the threshold of {limit}: another window length or text may cross it."
 
 
 def doubt(
@@ -49,7 +47,8 @@ def doubt(
     Args:
         row: of the site.
         name: of the number.
-        limits: of its finding; the second is that of an alert.
+        limits: of its finding; the last of several is that of an alarm, one before it that of a
+            notice.
         style: the format of the number.
         edge: the caution that it has otherwise.
         scale: a factor of the interval.
@@ -65,10 +64,14 @@ def doubt(
     contained = []
     for number, limit in enumerate(limits):
         if low < limit < high:
-            alert = " (an alert)" if number else ""
-            contained.append(f"{limit:{style}}{alert}")
+            level = ""
+            if number:
+                level = " (an alarm)" if number == len(limits) - 1 else " (a notice)"
+            contained.append(f"{limit:{style}}{level}")
     if not contained:
         return edge
+    if len(contained) > 2:
+        contained = [", ".join(contained[:-1]), contained[-1]]
     smallest_cosine = -1 / max((row.number("tokens") or 2) - 1, 1)
     cut = ""
     if name == "average_cosine" and low <= smallest_cosine:
@@ -76,8 +79,8 @@ def doubt(
     spread = f"{low:z{style}}{cut} to {high:{style}}"  # z: no -0.00
     plural = "s" if len(contained) > 1 else ""
     return (
-        f" At {row['site']} its 95% interval, {spread}, holds the limit{plural} of "
-        f"{' and '.join(contained)}: another such stretch of text may be on the other side."
+        f" Uncertain: the 95 % interval at {row['site']}, {spread}, includes the "
+        f"threshold{plural} {' and '.join(contained)}."
     )
 
 
@@ -86,18 +89,16 @@ def is_few(read: float | None) -> bool:
     return read is not None and read < FEW
 
 
-def things_at(site: object) -> str:
-    """Return what the vectors of a site are of: sentences or tokens."""
-    return "sentences" if site == SENTENCE else "tokens"
+def things_at(site: object, unit: str = "tokens") -> str:
+    """Return what the vectors of a site are of: sentences, or the unit of the text."""
+    return "sentences" if site == SENTENCE else unit
 
 
-def on_few(read: float | None, site: str | None = None) -> str:
-    """Return the caution of a text of few tokens, or few sentences at their site; else nothing."""
+def on_few(read: float | None, things: str = "tokens") -> str:
+    """Return the caution of a text of few tokens, sentences or vectors; else nothing."""
     if not is_few(read):
         return ""
-    return (
-        f" No alarm rests on fewer than {FEW:,} {things_at(site)}: from there on this would be one."
-    )
+    return f" An alarm needs at least {FEW:,} {things}; on so many this would be one."
 
 
 def unread(text: TextRecord | None, model: str) -> Finding | None:
@@ -111,14 +112,10 @@ def unread(text: TextRecord | None, model: str) -> Finding | None:
     unreadable = share >= UNREAD
     consequence = "all numbers count them as one token."
     if unreadable:
-        consequence = "nothing else is said of what it shows."
-    return Finding(
-        code="UNKNOWN-TOKENS",
-        level="alert" if unreadable else "notice",
-        model=model,
-        value=share,
-        sentence=(
-            f"{share:.0%} of the {text.tokens:,} tokens of the text are unknown to the "
-            f"tokenizer: {consequence}"
-        ),
+        consequence = "no other finding is made."
+    sentence = (
+        f"{share:.0%} of the {text.tokens:,} tokens of the text are unknown to the tokenizer: "
+        f"{consequence}"
     )
+    level: Level = "alarm" if unreadable else "notice"
+    return UNKNOWN_TOKENS.finding(level, sentence, model=model, value=share)

@@ -201,7 +201,7 @@ class SlicedModel(Memo):
                 states = record(self.lens.model, self._taps, inputs, grad=grad)
             else:
                 limit = self.lens.limit
-                states = record_within_memory(self.lens.model, self._taps, inputs, None, limit)
+                states = record_within_memory(self.lens.model, self._taps, inputs, limit=limit)
         outputs = [states[site] for site in self.sites]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         return self.features(joined)

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from headscan.run import BadInput, Finding, Option, Registry, Settings
-from headscan.run.kinds import KINDS
+from headscan.training.monitor.kinds import ALARM_KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,12 @@ class Alarm:
 
     def finding(self) -> Finding:
         """Return the alarm as every verb writes its findings."""
-        names = {kind.code: kind.name for kind in KINDS}
+        kind = ALARM_KINDS.get(self.code)
+        name = "" if kind is None else kind.name  # a rule of a user has no kind
         return Finding(
-            code=names.get(self.code, self.code),
-            level="alert",
+            code=self.code,
+            name=name,
+            level="alarm",
             sentence=self.sentence,
             site=self.site,
             value=self.value,
@@ -61,7 +63,7 @@ class AlarmRule(Settings):
     """One rule: which quantity, and how much worse is too much.
 
     Attributes:
-        code: the code of its finding, as `headscan.run.findings` lists it.
+        code: the code of its finding, as `headscan.training.monitor.kinds` lists it.
         quantity: the column of a reading that it reads, FAMILY/NAME of a family; "loss" is the
             Trainer's.
         memory: readings before the latest that it needs.
@@ -201,7 +203,7 @@ class LossSpike(AlarmRule):
     memory = 8
     ground = 0.05
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
-    report = "The loss leapt from {before:.3f} to {now:.3f}."
+    report = "The loss jumped from {before:.3f} to {now:.3f}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +304,7 @@ class AttentionCollapse(AlarmRule):
     scale = -1
     within = (1e-3, 1.0)
     report = (
-        "A head at {where} looks at one place: its share of the greatest entropy fell from "
+        "A head at {where} attends to one position: its share of the greatest entropy fell from "
         "{before:.3g} to {now:.3g}."
     )
 
@@ -371,7 +373,8 @@ class FrozenLayer(AlarmRule):
         float, Option("Decimal logarithm of the factor between the last two readings.", above=0)
     ] = 3.0
     report = (
-        "{where} stands still while others move: is it frozen, or are its updates lost to rounding?"
+        "{where} does not change while others do: is it frozen, or are its updates lost to "
+        "rounding?"
     )
 
     def _worse(self, recent: Sequence[float]) -> float:
@@ -390,7 +393,7 @@ class RowSpike(AlarmRule):
     within = (1.0, math.inf)
     report = (
         "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median one: "
-        "look at what it stands for."
+        "look at its token or feature."
     )
 
 
