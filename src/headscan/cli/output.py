@@ -56,7 +56,7 @@ def free_folder(folder: Path, *, resume: bool) -> Iterator[Path]:
         return
     for candidate in numbered:
         made = not candidate.exists()
-        handle = None if _is_taken(candidate) else _claimed(candidate)
+        handle = None if _holds_result(candidate) else _claimed(candidate)
         if handle is None:
             continue
         try:
@@ -69,9 +69,8 @@ def free_folder(folder: Path, *, resume: bool) -> Iterator[Path]:
                     candidate.rmdir()
 
 
-def _is_taken(folder: Path) -> bool:
-    """Return whether a folder holds a result, or a run is in it."""
-    return (folder / DOCUMENT).exists() or (folder / CURRENT).exists() or in_use(folder)
+def _holds_result(folder: Path) -> bool:
+    return (folder / DOCUMENT).is_file() or (folder / CURRENT / DOCUMENT).is_file()
 
 
 def _claimed(folder: Path) -> int | None:
@@ -86,7 +85,8 @@ def _claimed(folder: Path) -> int | None:
         except BlockingIOError:
             os.close(handle)
             return None
-    if _is_taken(folder):  # a run has ended between the two questions
+    # Only now, as asking whether it is in use would disturb a run that has claimed it.
+    if _holds_result(folder) or in_use(folder):
         os.close(handle)
         return None
     return handle
@@ -105,8 +105,7 @@ def finished_before(
         BadInput: for any other result, which a run would replace: `--overwrite` allows that.
     """
     interrupted = (folder / UNFINISHED).exists() and not continues
-    holds_result = (folder / DOCUMENT).is_file() or (folder / CURRENT / DOCUMENT).is_file()
-    if overwrite or not holds_result or (resume and (continues or interrupted)):
+    if overwrite or not _holds_result(folder) or (resume and (continues or interrupted)):
         return None
     import headscan
 
