@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headscan.comparison.alignment import SourceReader, TokenVectors, aligned, spilled
 from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
+from headscan.comparison.changes import DEFAULT_CONTROLS, ChangesPlan, measure_changes
 from headscan.comparison.damage import DamagePlan, measure_damage
 from headscan.comparison.findings import findings
 from headscan.comparison.gathering import Gathering
@@ -118,6 +119,34 @@ def compare(
     fail_on: Annotated[
         Literal["HS701"] | None, Option("With --damage: a finding at which it exits with status 3.")
     ] = None,
+    changes: Annotated[
+        bool,
+        Option(
+            "What a fine-tune (the second model) changed: tokens, contexts and directions, beside "
+            "control changes of the same size.",
+            group="Input",
+        ),
+    ] = False,
+    controls: Annotated[
+        SourcesLike | None,
+        Option(
+            "With --changes: other fine-tunes of the first model, as controls; again for more. "
+            "Default: random changes.",
+            metavar="MODEL",
+            repeat=True,
+            content=True,
+            group="Input",
+        ),
+    ] = None,
+    control_text: Annotated[
+        TextLike | None,
+        Option(
+            "With --changes: a text on which short control fine-tunes are made.",
+            metavar="TEXT",
+            content=True,
+            group="Input",
+        ),
+    ] = None,
     batch: BatchSize = None,
     documents: Documents = "whole",
     field: FieldName = "text",
@@ -150,7 +179,8 @@ def compare(
     Tokens are compared where they are the same: with one tokenizer all of them, with several those
     whose last character is the same (their windows may begin elsewhere).
 
-    With `damage`, a `DamageResult`: docs/damage.md.
+    With `damage`, a `DamageResult`: docs/damage.md. With `changes`, a `ChangesResult`: what the
+    second model, a fine-tune of the first, changed.
 
     Cost: one forward pass of each model and 2·d·d' operations a token and pair of sites. Memory:
         8·d·d' bytes a pair of sites.
@@ -161,14 +191,21 @@ def compare(
     >>> round(result.cell("cka", "block.2").value, 9)
     1.0
     """
+    if damage and changes:
+        raise BadInput("Give --damage or --changes, and not both.")
+    if damage or changes:
+        mode = "damage" if damage else "changes"
+        run.refuse_changed(f"with --{mode}", sites=sites, measures=measures, nulls=nulls)
     if damage:
-        run.refuse_changed(
-            "with --damage", sites=sites, measures=measures, nulls=nulls, draws=draws
-        )
+        run.refuse_changed("with --damage", draws=draws)
     else:
         run.refuse_changed("without --damage", keep=keep, limit=limit, fail_on=fail_on)
-        if against is not None and not is_loaded_bits(against):
-            raise BadInput(f"--against {against} is not used without --damage.")
+    if changes:
+        run.refuse_changed("with --changes", sample=sample, against=against)
+    else:
+        run.refuse_changed("without --changes", controls=controls, control_text=control_text)
+    if not damage and against is not None and not is_loaded_bits(against):
+        raise BadInput(f"--against {against} is not used without --damage.")
     if fail_on is not None and limit is None:
         raise BadInput("--fail-on is not used without --limit.")
     plan = ReadingPlan(
@@ -184,6 +221,10 @@ def compare(
     null_models = chosen_nulls(nulls)
     check_against(against, plan.loading)
 
+    if changes:
+        count = draws if "draws" in run.given else DEFAULT_CONTROLS
+        changes_plan = ChangesPlan(controls=controls, control_text=control_text, draws=count)
+        return measure_changes(models, plan, changes_plan, run)
     if damage:
         damage_plan = DamagePlan(
             sample=sample, against=against, keep=keep, limit=limit, fail_on=fail_on
