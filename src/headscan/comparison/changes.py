@@ -22,6 +22,7 @@ from headscan.comparison.control_changes import (
     RandomChange,
     control_fine_tunes,
 )
+from headscan.comparison.kinds import LIKE_CONTROLS, MOVED_CONTEXTS, MOVED_TOKENS
 from headscan.comparison.result import (
     ChangedContext,
     ChangesResult,
@@ -629,47 +630,35 @@ def _findings(
     """Return the findings about the tuned model."""
     findings = []
     if tokens_beyond:
-        listed = ", ".join(f"'{change.token}'" for change in tokens[:5] if change.beyond)
+        words = ", ".join(f"'{change.token}'" for change in tokens[:5] if change.beyond)
         count = f"{tokens_beyond:,} token{'s' if tokens_beyond > 1 else ''}"
-        findings.append(
-            Finding(
-                code="MOVED-TOKENS",
-                level="notice",
-                model=name,
-                value=float(tokens_beyond),
-                sentence=(
-                    f"{count} of the vocabulary moved further than under the {kind} of the same "
-                    f"size: {listed}.{_caution(kind)}"
-                ),
-            )
+        sentence = (
+            f"{count} of the vocabulary moved further than under the {kind} of the same size: "
+            f"{words}.{_caution(kind)}"
         )
+        value = float(tokens_beyond)
+        findings.append(MOVED_TOKENS.finding("notice", sentence, model=name, value=value))
     if contexts_beyond:
-        first = contexts[0]
-        risen = f"'{first.risen[0].token}'" if first.risen else "no token"
-        findings.append(
-            Finding(
-                code="MOVED-CONTEXTS",
-                level="notice",
-                model=name,
-                value=float(contexts_beyond),
-                sentence=(
-                    f"At {contexts_beyond:,} position{'s' if contexts_beyond > 1 else ''} the "
-                    f"prediction moved further than anywhere under the {kind} of the same size; "
-                    f"most where {risen} rose from {first.risen[0].before:.2g} to "
-                    f"{first.risen[0].after:.2g}.{_caution(kind)}"
-                ),
-            )
+        [context, *_] = contexts
+        count = f"{contexts_beyond:,} position{'s' if contexts_beyond > 1 else ''}"
+        sentence = (
+            f"At {count} the prediction moved further than anywhere under the {kind} of the same "
+            f"size{_most_moved(context)}.{_caution(kind)}"
         )
+        value = float(contexts_beyond)
+        findings.append(MOVED_CONTEXTS.finding("notice", sentence, model=name, value=value))
     if not findings:
-        findings.append(
-            Finding(
-                code="LIKE-CONTROLS",
-                level="good",
-                model=name,
-                sentence=(
-                    f"No token and no context moved further than under the {kind} of the same "
-                    "size: on this text nothing in particular was learned."
-                ),
-            )
+        sentence = (
+            f"No token and no context moved further than under the {kind} of the same size: on "
+            "this text nothing in particular was learned."
         )
+        findings.append(LIKE_CONTROLS.finding("fine", sentence, model=name))
     return findings
+
+
+def _most_moved(context: ChangedContext) -> str:
+    """Return which token rose most at a context."""
+    if not context.risen:
+        return ""
+    token = context.risen[0]
+    return f", most where '{token.token}' rose from {token.before:.2g} to {token.after:.2g}"
