@@ -120,11 +120,7 @@ def measure_changes(
         )
     ids = torch.from_numpy(np.concatenate([batch.ids for batch in batches]))
     documents = np.concatenate([batch.documents for batch in batches])
-    if int(ids.max()) >= opened.shared:
-        raise BadInput(
-            f"The text has tokens that only one of {base.lens.name} and {tuned.lens.name} has: "
-            "their tokenizers differ."
-        )
+    _check_tokens(base.lens, tuned.lens, ids.unique().tolist(), opened.shared)
 
     examined = _Examined(opened, ids.to(base.lens.device), documents, plan.windowing.skip_first)
     layers = examined.sweep(run)
@@ -247,6 +243,19 @@ def _check_related(base: PartwiseModel, other: PartwiseModel) -> None:
         raise BadInput(
             f"{other.lens.name} is no fine-tune of {base.lens.name}: they have {shapes[1][0]} and "
             f"{shapes[0][0]} blocks of width {shapes[1][1]} and {shapes[0][1]}."
+        )
+
+
+def _check_tokens(base: Lens, tuned: Lens, token_ids: list[int], shared: int) -> None:
+    """Raise BadInput where an id of the text is not the same token in both models."""
+    same = max(token_ids) < shared
+    if same and base.tokenizer is not None and tuned.tokenizer is not None:
+        before = display(base.tokenizer, token_ids)
+        same = before == display(tuned.tokenizer, token_ids)
+    if not same:
+        raise BadInput(
+            f"{base.name} and {tuned.name} have different tokens for the ids of this text: their "
+            "predictions cannot be compared."
         )
 
 
@@ -394,9 +403,9 @@ class _Examined:
         base = self.opened.base
         states = self.states[0].flatten(0, 1)
         step = max(1, len(states) // WRITING_POSITIONS)
-        sampled = states[::step][:WRITING_POSITIONS][None]
+        sampled = states[::step][:WRITING_POSITIONS][:, None]  # windows of one token
         moved = sampled + direction.to(sampled)
-        change = (base.logits(moved) - base.logits(sampled))[0].float().mean(0)
+        change = (base.logits(moved) - base.logits(sampled))[:, 0].float().mean(0)
         order = change[: self.opened.shared].argsort(descending=True).tolist()
         tokenizer = base.lens.tokenizer
         return display(tokenizer, order[:WRITTEN]), display(tokenizer, order[::-1][:WRITTEN])
