@@ -535,12 +535,15 @@ class _Judged:
     def tokens(self) -> tuple[list[TokenChange], float, int]:
         """Return the tokens that are listed, the limit of scores, and how many are beyond it."""
         rises = self.predictions.rises
+        # Where one token takes much probability, all others lose the same log-probability: scores
+        # are of the rise beyond that of the median token.
+        relative = rises - np.median(rises, axis=1, keepdims=True)
+        controls = relative[1:]
         # The limit is of the controls among themselves: the change examined is not among them.
-        control_scores = np.abs(left_out_scores(rises[1:])).max(1)
+        control_scores = np.abs(left_out_scores(controls)).max(1)
         limit = prediction_limit(control_scores)
-        controls = rises[1:]
         spread = controls.std(0, ddof=1) + SCORE_FLOOR
-        scores = (rises[0] - controls.mean(0)) / spread
+        scores = (relative[0] - controls.mean(0)) / spread
         beyond = np.abs(scores) > limit
         order = np.argsort(-scores, kind="stable")
         listed = [*order[:LISTED_TOKENS], *order[::-1][:LISTED_TOKENS]]
@@ -556,7 +559,7 @@ class _Judged:
                     token=word,
                     rise=float(rises[0, token]),
                     rise_interval=self._interval(int(token)),
-                    controls=float(controls[:, token].mean()),
+                    controls=float(rises[1:, token].mean()),
                     score=float(scores[token]),
                     beyond=bool(beyond[token]),
                 )

@@ -152,7 +152,8 @@ class TokenChange:
         rise: mean rise of its log-probability over all positions, in nats; its interval (95 %) is
             by documents.
         controls: the mean rise under the control changes.
-        score: the distance of the rise from the controls' mean, in their standard deviations.
+        score: the distance of the rise, beyond that of the median token, from the controls' mean,
+            in their standard deviations.
         beyond: whether the score is beyond the limit.
     """
 

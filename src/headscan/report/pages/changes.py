@@ -103,7 +103,8 @@ def tokens(result: ChangesResult) -> Section:
         "controls": Term("controls' rise", "The same, mean of the controls.", unit=NATS),
         "score": Term(
             "score",
-            "Distance from the controls' mean, in their standard deviations.",
+            "Distance of the rise, beyond the median token's, from the controls' mean, in their "
+            "standard deviations.",
             places=1,
         ),
     }
