@@ -6,7 +6,8 @@
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
 # make docs   write the pages that follow from the code, then all of them as a site in site/ that needs no network (two minutes)
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
-# make attack   20,000 mutants of files, 20 kills of every verb that has --resume, each measure killed at ten places, 10 kills of one of
+# make attack   20,000 mutants of files, 20 kills of every verb that has --resume, 1,000 resumes after one fact was changed, memory that runs
+#                  out 20 times in every verb, 50 results replaced by runs that are killed, each measure killed at ten places, 10 kills of one of
 #                  two processes, 10 GiB of zeros, 3,649 listed bad inputs and 2,000 drawn command lines, 500 inversions, and the property tests
 #                  under five seeds that are new at every run (some hours); HEADSCAN_SEED=N makes these N to N+4, and goes on with the
 #                  mutants of that seed
@@ -75,6 +76,9 @@ docs: setup
 
 attack: setup
 	$(BIN)/python -m tests.attack.kills 20
+	$(BIN)/python -m tests.attack.facts 1000
+	$(BIN)/python -m tests.attack.exhaustion 20
+	$(BIN)/python -m tests.attack.replaced 50
 	$(BIN)/python -m tests.attack.measures
 	$(BIN)/python -m tests.attack.peers 10
 	$(BIN)/python -m tests.attack.zeros

@@ -18,6 +18,7 @@ from headscan.cli.command import SOURCE_HELP, Command
 from headscan.cli.guard import shown
 from headscan.cli.listing import write_index
 from headscan.run import write_atomic
+from headscan.run.saving import finish_replacement
 
 MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or example models."
 TEXT_HELP = (
@@ -283,6 +284,7 @@ def open_app() -> App:
             raise headscan.BadInput(
                 f"There is no folder {result}: run a verb first, or name a result's folder."
             )
+        finish_replacement(folder)
         page = folder / "report.html"
         if (folder / "result.json").is_file():
             if not page.is_file():
