@@ -22,7 +22,7 @@ CLOSENESS = declare(
     "CLOSENESS",
     "compare",
     "How alike the sites of two models are at least.",
-    "least CKA; good from .9",
+    "least CKA; fine above 0.9, where mutual neighbours are above 0.9, too",
 )
 PARTLY_ALIGNED = declare(
     "HS123",

@@ -43,14 +43,14 @@ DIRECTION = declare(
     "DIRECTION",
     "ntp",
     "How far a model's logits point where the text predicts.",
-    "cosine; good above .9",
+    "cosine; fine above 0.9",
 )
 COLLAPSE = declare(
     "HS216",
     "COLLAPSE",
     "ntp",
     "Whether contexts of equal supports coincide.",
-    "cosine; good above .9",
+    "cosine; fine above 0.9",
 )
 OUTSIDE = declare(
     "HS217",

@@ -207,10 +207,10 @@ def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> S
     unit="difference of two runs, relative to the states",
     source="definition; Srivastava et al. 2014 (dropout)",
     silent="it has no blocks, or the text is short",
-    sentence="How far the last block's states differ between two runs of the same tokens, over "
-    "their norm.",
-    meaning="The model draws random numbers as it reads: dropout, or another noise of training, was "
-    "left on. No number of it can be repeated.",
+    sentence="How far the last block's states differ between two runs of the same tokens, "
+    "over their norm.",
+    meaning="The model draws random numbers as it reads: dropout, or another noise of training, "
+    "was left on. No number of it can be repeated.",
     todo="Switch the model to evaluation: model.eval(). Look for dropout that is called without "
     "its training flag, and for noise in a router or a quantiser.",
     limits="Kernels that add in a varying order differ by rounding, far below the limit. A model "

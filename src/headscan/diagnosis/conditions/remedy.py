@@ -16,7 +16,7 @@ from headscan.scanner.findings import LEANING
     sentence="What a bias of the output head takes off the average cosine of its input.",
     meaning="Part of what all tokens have in common could be held by a bias of the output head: "
     "it can go without changing a prediction.",
-    source="docs/anatomy.md; Godey et al. 2024, arXiv:2401.12143",
+    source="docs/measures/anatomy.md; Godey et al. 2024, arXiv:2401.12143",
     todo="headscan.decone(model) returns the model with that bias, and proves that no logit "
     "changed.",
     limits="What goes is what tokens have in common at the output head's input; inner blocks keep "
@@ -57,8 +57,8 @@ def removable_direction(evidence: ModelEvidence, _earlier: list[ModelEvidence]) 
     "passage that follows them.",
     source="docs/remedies.md; Mu and Viswanath 2018, arXiv:1702.01417",
     todo="headscan remedy MODEL --pairs FILE fits all remedies, judges them on your own pairs and "
-    "writes the best as a module of sentence-transformers, as ONNX or into the model's "
-    "folder.",
+    "writes the best as a module of sentence-transformers, a column of vectors or a model "
+    "(--formats).",
     limits="Judged by consecutive passages of 16 tokens of one text, by the mean of the states "
     "that the head reads: search among your documents may come out otherwise. Whitening "
     "needs more vectors than a short checkup has.",

@@ -117,11 +117,17 @@ def _subtitle(result: ScanResult) -> str:
     counts = [text.tokens if text else None, *(row.number("tokens") for row in result.sites)]
     tokens = next((f"{int(count):,}" for count in counts if count is not None), "The")
     source = f" of {named(text.source)}" if text and text.source else ""
-    context = (text and text.context) or result.protocol.settings.get("context")
-    windows = (text and text.apart) or f"windows of {context or '—'}"
+    unit = text.unit if text else "tokens"
+    cut = text.cut if text else f"windows of {result.protocol.settings.get('context') or '—'}"
+    windows = f", in {cut}" if cut else ""
     model_count = len(models(result))
     several = f"{model_count} models, " if model_count > 1 else ""
-    return f"{tokens} tokens{source}, in {windows}, {several}{len(result.sites)} sites."
+    return f"{tokens} {unit}{source}{windows}, {several}{_count(len(result.sites), 'site')}."
+
+
+def _count(number: int, thing: str) -> str:
+    """Return '1 site' or '3 sites'."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
