@@ -36,6 +36,7 @@ from headscan.diagnosis.population import (
     reference,
 )
 from headscan.diagnosis.registry import alarming
+from headscan.diagnosis.result import CheckupResult
 from headscan.model import Lens
 
 ROOT = Path(__file__).parent.parent
@@ -184,6 +185,8 @@ def contributed(path: str) -> list[Reference]:
     if Path(path).is_file():
         return TypeAdapter(list[Reference]).validate_json(Path(path).read_bytes())
     result = headscan.load(path)
+    if not isinstance(result, CheckupResult):
+        raise SystemExit(f"{path} is no result of a checkup.")
     return [reference(result, number) for number in range(len(result.examinations))]
 
 

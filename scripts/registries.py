@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
 from headscan_lab.evaluation.task import TASKS
 from headscan_lab.ledger.experiment import EXPERIMENTS
@@ -32,7 +33,7 @@ from headscan.training.recovery import RECOVERIES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 CODES = PAGE.with_name("findings.md")
-SECTIONS: list[tuple[str, str, Registry[object]]] = [
+SECTIONS: list[tuple[str, str, Registry[Any]]] = [
     (
         "Formats of stored states",
         "`headscan scan PATH`, `headscan invert MODEL --states PATH`",
@@ -70,7 +71,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
     ("Experiments of the ledger", "the tables of `headscan_lab.ledger`", EXPERIMENTS),
-]  # type: ignore[list-item]
+]
 
 
 def sentence(name: str, item: object) -> str:

@@ -176,7 +176,7 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
         ("a b", {"method": "magic"}, "There is no attribution method 'magic'"),
         ("a b", {"target": "vibes"}, "--target must be next, .* or sentence, not 'vibes'"),
         ("a b", {"target": "contrast"}, "needs the other token"),
-        ("a b", {"token": 3, "against": 3}, "against itself"),
+        ("a b", {"token": 3, "against": 3}, "with itself"),
         ("a b", {"substitute": "pad"}, "no pad token"),
         ("a b", {"units": "chapter"}, "--units must be token, word or sentence"),
         ("a b", {"generate": 70}, "exceed|takes at most"),

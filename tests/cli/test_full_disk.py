@@ -20,7 +20,8 @@ def test_one_sentence_says_what_to_do(error, tmp_path):
         raise error
 
     with pytest.raises(
-        BadInput, match=r"^The disk is full \(.*\): make room and continue with .* --resume\.$"
+        BadInput,
+        match=r"^The disk is full \(.*\): free some space and continue with .* --resume\.$",
     ):
         fills(out=tmp_path)
 

@@ -295,4 +295,4 @@ def test_version_and_models():
 
     assert run("--version", program=()).stdout.strip() == f"headscan {headscan.__version__}"
     listed = json.loads(run("--json", program=("models",)).stdout)
-    assert {entry["kind"] for entry in listed} <= {"specimen", "cached"}
+    assert {entry["kind"] for entry in listed} <= {"example", "cached"}

@@ -509,7 +509,7 @@ def test_equal_models_have_no_damage():
         (
             ["gpt-vanilla"] * 2,
             {"damage": True, "fail_on": "HS701"},
-            "--fail-on is not used without --limit",
+            "--fail-on HS701 is not used without --limit",
         ),
         (
             ["gpt-vanilla"],

@@ -37,7 +37,7 @@ def test_one_run_answers_four_questions(lens, tmp_path):
     )
     page = (tmp_path / "report.html").read_text()
     assert "Predictions no better than counting" in page
-    assert "What was looked for" in page
+    assert "Conditions" in page
     row = reference(again, 0)
     assert (row.kind, row.values["HS301"], "HS201" in row.present) == ("unjudged", 1.0, True)
     card = (tmp_path / "card.md").read_text()

@@ -155,7 +155,7 @@ def test_specimens_load_by_name():
         lens = Lens.load(name, device="cpu")
         assert lens.name == name
         assert lens.provenance().sha256
-    with pytest.raises(BadInput, match="no embedded specimen 'none-such'"):
+    with pytest.raises(BadInput, match="no example model 'none-such'"):
         specimen_path("none-such")
 
 
@@ -308,7 +308,7 @@ def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
 
 def test_a_hub_id_without_a_network(monkeypatch):
     refuse(
-        "'nobody/nothing' is no folder, no embedded specimen .* cannot be reached",
+        "'nobody/nothing' is no folder, no example model .* cannot be reached",
         "nobody/nothing",
         device="cpu",
     )

@@ -251,7 +251,7 @@ def test_a_second_result_is_laid_beside_the_first(page, tmp_path):
     assert f"sites[{row['model']} {row['site']}] mean_norm" in text
     assert "apart" in text
     row["site"] = "<img src=x onerror=window.pwned=1>"
-    assert "stand only here" in lay(page, tmp_path, changed)
+    assert "only in this result" in lay(page, tmp_path, changed)
     assert page.evaluate("window.pwned") is None
     changed["protocol"]["verb"] = "flow"
     assert "no numbers in common" in lay(page, tmp_path, changed)

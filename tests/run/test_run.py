@@ -157,7 +157,7 @@ def test_inputs_are_two_closed_sets(tmp_path):
             run.identify("model 3", "abc")
         with pytest.raises(
             BadInput,
-            match="cannot be resumed: it rests on model 2, which is not among the inputs now",
+            match="cannot be resumed: it was made of model 2, which is not among the inputs now",
         ):
             run.finish(CountResult(protocol=run.protocol(), squares=[], rows=[]))
     assert (tmp_path / ".resume" / "identity.json").read_bytes() == record
@@ -190,7 +190,7 @@ def test_an_input_that_was_not_there_yet_is_named_later(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [("add", "it rests on --later, which is"), ("drop", "it stored nothing of --upto")],
+    [("add", "it was made of --later, which is"), ("drop", "it stored nothing of --upto")],
 )
 def test_settings_are_two_closed_sets(tmp_path, change, message):
     with pytest.raises(KeyboardInterrupt):

@@ -42,9 +42,10 @@ def test_the_narrowest_site_and_the_last_block_are_in_one_sentence():
 def test_a_cone_near_its_limit_says_that_the_windows_decide():
     for cosine, code in ((0.12, "ROUND"), (0.18, "CONE")):
         assert (
-            f"The most is {cosine}, at block.0, near the limit of 0.15" in codes(cosine, 0.05)[code]
+            f"Highest: {cosine}, at block.0, close to the threshold 0.15"
+            in codes(cosine, 0.05)[code]
         )
-    assert "near the limit" not in codes(0.09, 0.05)["ROUND"] + codes(0.3, 0.05)["CONE"]
+    assert "close to the threshold" not in codes(0.09, 0.05)["ROUND"] + codes(0.3, 0.05)["CONE"]
 
 
 def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_sides_of_it():
@@ -66,32 +67,26 @@ def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_side
             for value in (beyond, short, distant, none)
         ]
         assert [
-            "just beyond the limit" in selected[0].sentence,
-            "just short of the limit" in selected[1].sentence,
+            "just beyond the threshold" in selected[0].sentence,
+            "just short of the threshold" in selected[1].sentence,
         ] == [True, True]
         assert (selected[1].level, "the limit" in selected[2].sentence, selected[3]) == (
             "notice" if short == 0.79 else "fine",
             False,
             None,
         )
-    assert "just short of the limit of a notice, 0.5" in codes(0.48, 0.1)["CONE"]
-    assert "just short of the limit of an alarm, 0.7" in codes(0.68, 0.1)["CONE"]
+    assert "just short of the threshold of a notice, 0.5" in codes(0.48, 0.1)["CONE"]
+    assert "just short of the threshold of an alarm, 0.7" in codes(0.68, 0.1)["CONE"]
 
 
 def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
     for name, limit, key, value, ends in (
-        (
-            "CONE",
-            "s of 0.15, 0.50 (a notice) and 0.70 (an alarm)",
-            "average_cosine",
-            0.8,
-            [0.0, 0.9],
-        ),
-        ("ROUND", " of 0.15", "average_cosine", 0.08, [0.0, 0.3]),
-        ("CONE", " of 0.70 (an alarm)", "average_cosine", 0.8, [0.6, 0.9]),
-        ("SPIKE", " of 80% (an alarm)", "top_direction_share", 0.9, [0.6, 0.99]),
-        ("SPIKE", "s of 50% and 80% (an alarm)", "top_direction_share", 0.9, [0.3, 0.99]),
-        ("FLAT", " of 1.6", "effective_rank", 1.0, [0.8, 3.0]),
+        ("CONE", "s 0.15, 0.50 (a notice) and 0.70 (an alarm)", "average_cosine", 0.8, [0.0, 0.9]),
+        ("ROUND", " 0.15", "average_cosine", 0.08, [0.0, 0.3]),
+        ("CONE", " 0.70 (an alarm)", "average_cosine", 0.8, [0.6, 0.9]),
+        ("SPIKE", " 80% (an alarm)", "top_direction_share", 0.9, [0.6, 0.99]),
+        ("SPIKE", "s 50% and 80% (an alarm)", "top_direction_share", 0.9, [0.3, 0.99]),
+        ("FLAT", " 1.6", "effective_rank", 1.0, [0.8, 3.0]),
     ):
         for interval, level, limit_inside in (
             (ends, "notice", True),
@@ -104,9 +99,7 @@ def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
             )
             found_findings = findings([row], [], {})
             [finding] = [candidate for candidate in found_findings if candidate.name == name]
-            assert (
-                f"holds the limit{limit}: another such stretch" in finding.sentence
-            ) == limit_inside
+            assert (f"includes the threshold{limit}." in finding.sentence) == limit_inside
             assert finding.level == {"ROUND": "fine", "FLAT": "notice"}.get(name, level)
 
 
@@ -122,8 +115,8 @@ def test_an_alarm_rests_on_the_interval_of_the_site_that_raises_it():
     ]
     assert (finding.level, finding.site) == ("alarm", "block.1")
     assert (
-        "most at block.0, 0.80. At block.1 its 95% interval, 0.00 to 0.60, holds the limits of "
-        "0.15 and 0.50 (a notice)" in finding.sentence
+        "most at block.0, 0.80. Uncertain: the 95 % interval at block.1, 0.00 to 0.60, includes "
+        "the thresholds 0.15 and 0.50 (a notice)." in finding.sentence
     )
 
 
@@ -185,10 +178,10 @@ def test_findings_speak_of_the_tokens_that_are_no_sinks():
     sentences = {finding.name: finding.sentence for finding in findings([row], [], {})}
     assert set(sentences) == {"ROUND", "SINK"}
     assert (
-        "16 of 2,048 tokens, mostly at position 0, carry 98% of the energy at block.0"
+        "Sink tokens (16 of 2,048, mostly at position 0) carry 98% of the energy at block.0"
         in sentences["SINK"]
     )
-    assert "With them the effective rank is 1.2, without 8" in sentences["SINK"]
+    assert "The effective rank is 1.2 with them and 8" in sentences["SINK"]
     assert "coordinates 4, 7, up to 2,500 times" in sentences["SINK"]
     assert {
         finding.name for finding in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})
@@ -203,10 +196,10 @@ def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
     assert sentence.startswith(
         "Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left"
     )
-    assert "near the limit" not in sentence
+    assert "close to the threshold" not in sentence
     for change, near_text in (
-        ({"average_cosine": 0.18}, "That cone is near the limit of 0.15"),
-        ({"rogue_share": 0.31}, "just beyond the limit of 30%"),
+        ({"average_cosine": 0.18}, "That cone is close to the threshold 0.15"),
+        ({"rogue_share": 0.31}, "just beyond the threshold of 30%"),
     ):
         [near_limit] = [
             finding.sentence
@@ -289,10 +282,10 @@ def test_few_tokens_are_said_once_with_the_rank_and_what_intervals_know():
     )
     [sentence] = [finding.sentence for finding in few if finding.name == "LENGTH"]
     assert sentence.startswith(
-        "1,920 tokens were read; no alarm rests on fewer than 2,048. At block.0 the effective "
+        "1,920 tokens were read; an alarm needs at least 2,048. At block.0 the effective "
         "rank was 30.0 at 960"
     )
-    assert "not of what comes later in the text" in sentence
+    assert "not the rest of it" in sentence
     assert "LENGTH" not in {finding.name for finding in enough}
     assert all("in this text" in finding.sentence for finding in few if finding.name == "ROUND")
 
@@ -303,8 +296,8 @@ def test_an_interval_that_holds_its_limit_leaves_the_origin_open():
         next(finding.sentence for finding in findings([cells], [], {}) if finding.name == "DRIFT")
         for cells in (row, row | {"mean_vector_norm_interval": [0.55, 0.62]})
     )
-    assert "0.47 to 0.72, holds the limit of 0.50" in open_
-    assert ("sits off the origin" in open_, "sits off the origin" in shown) == (False, True)
+    assert "0.47 to 0.72, includes the threshold 0.50." in open_
+    assert ("far from the origin" in open_, "far from the origin" in shown) == (False, True)
 
 
 def test_a_number_without_an_interval_and_one_that_is_cut_say_so():

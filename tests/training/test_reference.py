@@ -109,8 +109,11 @@ def test_a_page_says_what_is_outside_and_what_is_compared(run):
     step, within, of = map(int, words.search(steep.page()).groups())
     assert (step, within < 0.8 * of) == (200, True)
     wide = replace(run, models=[replace(run.models[0], width=512)])
-    assert "no band is drawn: width 512 (theirs: 128)" in wide.page()
-    assert "no band is drawn: tokens a step" in replace(run, tokens=8 * run.tokens).page()
+    assert "No reference curves of healthy runs: width 512 (available: 128)" in wide.page()
+    assert (
+        "No reference curves of healthy runs: tokens a step"
+        in replace(run, tokens=8 * run.tokens).page()
+    )
 
 
 def test_a_band_is_linear_in_the_logarithm_of_the_tokens():
@@ -158,15 +161,15 @@ def test_who_is_compared():
         in runs_like(replace(GPT, model_class="GPTNeoXModel", width=160, vocabulary=3000)).about
     )
     for apart, words in (
-        ({"width": 256}, "width 256 (theirs: 128)"),
+        ({"width": 256}, "width 256 (available: 128)"),
         ({"width": None}, "width 0"),
-        ({"depth": 6}, "depth 6 (theirs: 4)"),
+        ({"depth": 6}, "depth 6 (available: 4)"),
         ({"vocabulary": 50_000}, "vocabulary 50,000"),
         ({"model_class": "GPT2LMHeadModel"}, "none of GPT2LMHeadModel"),
     ):
         assert words in runs_like(replace(GPT, **apart))
-    assert runs_like(GPT, 4096) == "tokens a step 4,096 (theirs: 1,024)"
-    assert runs_like(GPT, 1024, 60) == "planned steps 60 (theirs: 1,000)"
+    assert runs_like(GPT, 4096) == "tokens a step 4,096 (available: 1,024)"
+    assert runs_like(GPT, 1024, 60) == "planned steps 60 (available: 1,000)"
 
 
 def test_a_result_keeps_few_readings():

@@ -128,7 +128,7 @@ def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
     newest = last_checkpoint(copy)
     (newest / "headscan.json").write_text("{")
     seal(newest)
-    with pytest.raises(BadInput, match="does not say what it rests on"):
+    with pytest.raises(BadInput, match="does not say what it was made of"):
         train(PLAN, str(text), out=copy, resume=True, **BARE)
     (
         newest / "headscan.sha256.json"

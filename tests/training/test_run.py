@@ -316,7 +316,7 @@ def test_a_model_that_cannot_be_written_is_said_so(story_file, tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(trainer_module.HeadlessTrainer, "save_model", full)
-    with pytest.raises(BadInput, match="make room and --resume from the beginning"):
+    with pytest.raises(BadInput, match="free some disk space and --resume from the beginning"):
         train(
             _small(),
             str(story_file),

@@ -24,12 +24,12 @@ class Verdict:
     phrase: str
 
 
-SHOWN = Verdict(FAITHFUL, "fine", "is more faithful than random orders")
+SHOWN = Verdict(FAITHFUL, "fine", "beats random orders")
 SHOWN_BY_DELETION = Verdict(
-    UNDECIDED, "notice", "is more faithful than random orders by deletion and less by insertion"
+    UNDECIDED, "notice", "beats random orders by deletion and not by insertion"
 )
-REFUTED = Verdict(UNFAITHFUL, "alarm", "is not more faithful than random orders")
-OPEN = Verdict(UNDECIDED, "notice", "could not be distinguished from random orders")
+REFUTED = Verdict(UNFAITHFUL, "alarm", "does not beat random orders")
+OPEN = Verdict(UNDECIDED, "notice", "cannot be distinguished from random orders")
 
 
 def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
@@ -56,10 +56,9 @@ def _faithfulness_finding(method: str, faithfulness: Faithfulness, judged: str) 
     verdict = _verdict(faithfulness)
     random = faithfulness.random
     sentence = (
-        f"The map by {method} {verdict.phrase}: replacing what it ranks highest leaves a mean "
-        f"{judged} of {faithfulness.deletion.area:.2g}, random orders {random.deletion:.2g}; "
-        f"putting it back first gives {faithfulness.insertion.area:.2g}, random orders "
-        f"{random.insertion:.2g}."
+        f"{method} {verdict.phrase} (mean {judged}; deletion "
+        f"{faithfulness.deletion.area:.2g} vs {random.deletion:.2g}, insertion "
+        f"{faithfulness.insertion.area:.2g} vs {random.insertion:.2g})."
     )
     gain = faithfulness.deletion.area - random.deletion
     return verdict.kind.finding(verdict.level, sentence, value=gain)

@@ -6,8 +6,8 @@ FAITHFUL = declare(
     "HS320",
     "FAITHFUL",
     "attribute",
-    "Replacing what the map ranks highest lowers the prediction more than chance.",
-    "the gain's interval above 0, that of putting back not below",
+    "The attribution beats random orderings.",
+    "interval of the deletion gain above 0, that of insertion not below 0",
     TEST,
     "docs/attribution.md has its coverage",
 )
@@ -15,8 +15,8 @@ UNFAITHFUL = declare(
     "HS321",
     "UNFAITHFUL",
     "attribute",
-    "The map ranks tokens no better than chance.",
-    "both gains' intervals below a tenth of what random orders leave",
+    "The attribution is not better than random orderings.",
+    "both gains' intervals below a tenth of the random orderings' area",
     TEST,
     "as HS320",
 )
@@ -24,14 +24,14 @@ UNDECIDED = declare(
     "HS322",
     "UNDECIDED",
     "attribute",
-    "What was measured cannot tell the map from chance.",
-    "neither of both",
+    "The test cannot distinguish the attribution from random orderings.",
+    "neither HS320 nor HS321",
     TEST,
 )
 INCOMPLETE = declare(
     "HS323",
     "INCOMPLETE",
     "attribute",
-    "The map's scores miss the sum that they must have.",
+    "The scores do not add up to the total that the method guarantees.",
     "by more than 1 %",
 )

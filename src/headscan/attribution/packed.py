@@ -202,7 +202,7 @@ class Packed:
         changes_scores = any(options.get(name) is not None for name in REFUSED_OPTIONS)
         is_too_short = window is not None and window < longest
         if layer is None or attention_mask is not None or changes_scores or is_too_short:
-            raise NotImplementedError("The attention of this model has masks or biases of its own.")
+            raise NotImplementedError("The attention of this model has its own masks or biases.")
         return int(layer)
 
     def _segment_attention(

@@ -99,7 +99,7 @@ def find_steps(
         steps = _prompt_steps(engine, prompt, token, against)
     if any(step.token == step.against for step in steps):
         raise BadInput(
-            "A token cannot be put against itself: choose another --against, or name the --token."
+            "A token cannot be compared with itself: choose another --against, or name the --token."
         )
     return prompt, steps
 
@@ -212,7 +212,7 @@ def sentence_target(
         reference = f"that of '{against}'"
     else:
         raise BadInput(
-            "A sentence vector is put against that of another text: give --against a text."
+            "A sentence vector is compared with that of another text: give --against a text."
         )
     pooling = POOLING_PHRASES[engine.pooling]
     if not engine.declared:

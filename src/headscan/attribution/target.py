@@ -128,7 +128,7 @@ def kind_of(name: str, against: str | int | None) -> str:
         raise BadInput("A contrast needs the other token, too: --against TOKEN.")
     if against is not None and kind not in ("logit", "contrast", "sentence"):
         raise BadInput(
-            "A contrast is between two logits: it cannot be put against a token with the target "
+            "A contrast is between two logits: it cannot be compared with a token with the target "
             f"'{kind}'."
         )
     return "contrast" if against is not None and kind == "logit" else kind

@@ -19,7 +19,7 @@ from headscan.cli.guard import shown
 from headscan.cli.listing import write_index
 from headscan.run import write_atomic
 
-MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or embedded specimens."
+MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or example models."
 TEXT_HELP = (
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
     "datasets id, or an embedded text."
@@ -220,6 +220,45 @@ def models_app() -> App:
             print(f"{entry.name:40} {entry.kind:10} {entry.about}")
 
     return app
+
+
+def sites_app() -> App:
+    """Return the command `sites`: the names that --sites and --at take, before a text is read."""
+    app = App(
+        name="headscan sites",
+        help="List the sites of a model: name, width, module, parameters. No text is read.",
+        version_flags=[],
+    )
+
+    @app.default
+    def listed(
+        model: Annotated[str, Parameter(help=MODELS_HELP)],
+        /,
+        *,
+        json: Annotated[
+            bool, Parameter(negative=(), help="Print the list as JSON on standard output.")
+        ] = False,
+    ) -> None:
+        lens = headscan.Lens.load(model)
+        rows = lens.describe_sites()
+        if json:
+            print(dumps([asdict(row) for row in rows], indent=1))
+            return
+        print(f"{lens!r}; a state has the shape [windows, tokens, width].")
+        print(f"{'site':28} {'width':>7} {'parameters':>12}  read at")
+        for row in rows:
+            parameters = "" if row.parameters is None else f"{row.parameters:,}"
+            print(f"{row.site:28} {row.width:7,} {parameters:>12}  {row.place}")
+
+    return app
+
+
+def rerun_app() -> App:
+    """Return the command `rerun`: the command of a saved result once more."""
+    from headscan.cli import run
+    from headscan.cli.again import rerun_app as app_of
+
+    return app_of(run)
 
 
 def open_app() -> App:

@@ -53,7 +53,7 @@ def _worst_part(rows: list[Row], name: str) -> Finding:
     return WORST_PART.finding(
         "notice",
         (
-            "Exchanged alone in the first model, these parts cost most: "
+            "Parts whose change hurts most, one at a time: "
             f"{', then '.join(listed)}.{_missing_interval(worst)}"
         ),
         model=name,

@@ -67,10 +67,11 @@ def findings(
 
 def _one_direction(shares: Mapping[str, float]) -> Finding:
     name, share = max(shares.items(), key=lambda item: item[1])
+    sites = f"{len(shares)} sites" if len(shares) > 1 else "1 site"
     return ONE_DIRECTION.finding(
         "notice",
         (
-            f"At {len(shares)} sites one direction holds more than 90 % of the variance "
+            f"At {sites} one direction holds more than 90 % of the variance "
             f"({share:.1%} at {name}): there CKA and Procrustes measure that direction only; SVCCA "
             "and neighbours do not."
         ),
@@ -122,10 +123,9 @@ def _closeness(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Find
             value=after.value,
         )
         return
-    sentence = (
-        f"Site against the same site, CKA of {a} and {b} is {cka:.3f} or more; least at "
-        f"{least.site_b}."
-    )
+    highest = max(map(_value, same_sites))
+    spread = f"{cka:.3f} to {highest:.3f}, " if highest - cka >= 0.001 else f"{cka:.3f}, "
+    sentence = f"CKA between matching layers of {a} and {b}: {spread}lowest at {least.site_b}."
     # CKA ignores a shift, which changes the neighbours by cosine.
     fewest = min(_of_same_sites(cells, "mutual_knn"), key=_value, default=None)
     apart = fewest is not None and _value(fewest) <= CLOSE
@@ -194,8 +194,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
         yield UNTESTED.finding(
             "notice",
             (
-                f"Whether {a} and {b} are more alike than the null ({null}) makes them cannot be "
-                f"told: a p of 0.05 needs {DRAWS} draws, of at least {WINDOWS} windows of text."
+                f"The text is too short to test the similarity of {a} and {b} against chance "
+                f"({null}): a p of 0.05 needs {DRAWS} draws of at least {WINDOWS} windows."
             ),
             value=draws,
         )
@@ -208,8 +208,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
         yield BEYOND_NULL.finding(
             "fine",
             (
-                f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes "
-                f"them (adjusted p ≤ {ALPHA})."
+                f"All {count} layer pairs of {a} and {b} are more similar than chance ({null} "
+                f"test, adjusted p ≤ {ALPHA})."
             ),
             value=share,
         )
@@ -217,8 +217,8 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
     yield WITHIN_NULL.finding(
         "alarm" if share > 0.5 else "notice",
         (
-            f"{within} of {count} cells of {a} and {b} are no more alike than the null ({null}) "
-            f"makes them (adjusted p > {ALPHA})."
+            f"{within} of {count} layer pairs of {a} and {b} are not more similar than chance "
+            f"({null} test, adjusted p > {ALPHA})."
         ),
         value=share,
     )

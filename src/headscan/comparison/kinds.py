@@ -15,27 +15,27 @@ PARTING = declare(
     "PARTING",
     "compare",
     "The layer from which on two models differ.",
-    "CKA falls by .1 from site to site",
+    "CKA falls by 0.1 from site to site",
 )
 CLOSENESS = declare(
     "HS122",
     "CLOSENESS",
     "compare",
-    "How alike the sites of two models are at least.",
-    "least CKA; fine above 0.9, where mutual neighbours are above 0.9, too",
+    "Lowest CKA between matching layers of two models.",
+    "fine above 0.9, where mutual neighbours are above 0.9, too",
 )
 PARTLY_ALIGNED = declare(
     "HS123",
     "PARTLY-ALIGNED",
     "compare",
-    "Two tokenizers share few ends of tokens.",
+    "Few tokens of two tokenizers end at the same characters.",
     "below half of the tokens",
 )
 UNTESTED = declare(
     "HS124",
     "UNTESTED",
     "compare",
-    "The text is too short to tell likeness from chance.",
+    "The text is too short to test similarity against chance.",
     "below 19 draws",
     TEST,
 )
@@ -43,16 +43,16 @@ BEYOND_NULL = declare(
     "HS125",
     "BEYOND-NULL",
     "compare",
-    "All sites are more alike than the null makes them.",
+    "All layer pairs are more similar than chance.",
     "adjusted p of 0.05",
     TEST,
-    "p-values of 280 halves of one text: .025 to .065 at .05",
+    "p-values of 280 halves of one text: 0.025 to 0.065 at 0.05",
 )
 WITHIN_NULL = declare(
     "HS126",
     "WITHIN-NULL",
     "compare",
-    "Sites that are no more alike than the null makes them.",
+    "Layer pairs that are not more similar than chance.",
     "adjusted p above 0.05; an alarm from half of the cells",
     TEST,
     "as HS125",
@@ -61,8 +61,8 @@ ONE_DIRECTION = declare(
     "HS127",
     "ONE-DIRECTION",
     "compare",
-    "CKA and Procrustes speak of one direction.",
-    "from .9 of a site's variance",
+    "CKA and Procrustes measure one dominant direction only.",
+    "from 0.9 of a site's variance",
 )
 NEIGHBOURS_DIFFER = declare(
     "HS128",
@@ -85,14 +85,14 @@ WORST_PART = declare(
     "HS702",
     "WORST-PART",
     "compare",
-    "The part of a second model that costs most alone.",
-    "greatest divergence",
+    "The part whose change hurts most.",
+    "always given",
 )
 KEEPING = declare(
     "HS703",
     "KEEPING",
     "compare",
-    "Whether the blocks kept beat other choices of as many bytes.",
+    "Comparison of the blocks kept with other choices of as many bytes.",
     "paired intervals",
     TEST,
 )

@@ -71,7 +71,7 @@ class Permutation(NullModel):
 
     words = NullWords(
         title="Permuted windows",
-        sentence="Each window of one model is held against another window of the other, position "
+        sentence="Each window of one model is compared with another window of the other, position "
         "by position.",
         keeps="what is the same at a position of any window, and what hangs together inside a "
         "window",

@@ -134,13 +134,13 @@ class TriedRemedies:
         hits_before = round(self.queries * self.plain)
         hits_after = round(self.queries * (self.plain + gain))
 
-        plain = (
-            f"the passage that follows is found first in {hits_before} of {self.queries} searches"
-        )
+        plain = f"Next-passage retrieval: {hits_before}/{self.queries}"
         if hits_after <= hits_before:
-            return f"{plain}, and in no more after any of the {len(self.rows) - 1} remedies tried"
-        reservation = "" if low > 0 else " (may be chance)"
-        return f"{plain}, and in {hits_after} after {best.text('remedy')}{reservation}"
+            return f"{plain}, not improved by any remedy"
+        significance = "" if low > 0 else " (not significant)"
+        return (
+            f"{plain} before, {hits_after}/{self.queries} after {best.text('remedy')}{significance}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

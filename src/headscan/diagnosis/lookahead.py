@@ -95,5 +95,5 @@ def later_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen
         value=evidence.later,
         site="output head",
         sentence=f"Replacing a later token moves the logits before it {evidence.later:.2g} times "
-        "as far as the logits of its own place: they see the tokens that follow.",
+        "as far as the logits of its own place: they depend on the tokens that follow.",
     )

@@ -29,7 +29,7 @@ class Observation(Finding):
     # limit: a notice
     possible: bool = False
     advice: str  # what would help
-    value: Annotated[float | None, Term("value", "What the condition rests on.")] = None
+    value: Annotated[float | None, Term("value", "What the condition is based on.")] = None
     interval: Interval | None = None  # of the value
     # whether the whole interval is on the value's side of the threshold; None without an interval
     sure: bool | None = None

@@ -54,9 +54,8 @@ def checkup(
     budget: Annotated[
         Budget,
         Option(
-            "What a model may cost: about two or ten minutes on two cores, by its size (the more, "
-            "the more tokens are read and the more is tried), or all of the text, the "
-            "random-weight control and every search.",
+            "Time a model: 2m or 10m (about two or ten minutes on two cores; more time means more "
+            "tokens and checks), or full (everything).",
             group="Limits",
         ),
     ] = "2m",
@@ -79,7 +78,7 @@ def checkup(
     ] = False,
     context: SeveralTokensContext = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",

@@ -120,11 +120,11 @@ def _verdict(evidence: ModelEvidence, observations: Sequence[Observation]) -> st
     comparisons = _comparisons(may_alarm, evidence)
     possible = [observation for observation in observations if observation.possible]
     if not alarms:
-        verdict = f"No alarm: none of the {len(may_alarm)} alarms that were looked for is raised"
+        verdict = f"No alarm: none of the {len(may_alarm)} alarms checked is raised"
         if possible:
             verdict = (
                 f"No certain alarm: {beyond_limit(possible)} ({_named(possible)}), and the 95% "
-                "interval holds that limit"
+                "interval includes that limit"
             )
         return "; ".join([verdict, *comparisons]) + "."
 

@@ -22,7 +22,7 @@ from headscan.flow.comparison import (
     cut_names,
     variant,
 )
-from headscan.flow.influence import affordable, multiplications
+from headscan.flow.cost import affordable, multiplications
 from headscan.flow.kinds import SHARED
 from headscan.flow.result import ChannelPart, ChannelResult
 from headscan.model import Lens

@@ -176,7 +176,7 @@ class PromptInputs:
         shortest = min(lengths)
         if shortest < 2:
             raise BadInput(
-                "A prompt of one token has no two tokens that could know of each other; give at "
+                "A prompt of one token has no other token that its output could depend on; give at "
                 "least two."
             )
         if lens.context_length is not None and shortest > lens.context_length:

@@ -6,7 +6,7 @@ TOLD = declare(
     "HS310",
     "TOLD",
     "flow",
-    "How much of the earlier tokens one output gives away.",
+    "Share of the earlier tokens that one output identifies.",
     "always given",
     "counted of these prompts",
 )
@@ -14,14 +14,14 @@ LATER = declare(
     "HS311",
     "LATER",
     "flow",
-    "Outputs move with the tokens that follow: the model is not causal.",
+    "Outputs depend on later tokens: the model is not causal.",
     "above 0",
 )
 SHARED = declare(
     "HS312",
     "SHARED",
     "channel",
-    "Tokens have one output: no decoder can tell them apart.",
+    "Tokens share an output, so no decoder can distinguish them.",
     "above 0",
     "of all tokens",
 )

@@ -21,15 +21,8 @@ from headscan.flow.comparison import (
     cut_names,
     variant,
 )
-from headscan.flow.influence import (
-    Recovery,
-    affordable,
-    computed_tokens,
-    leaks,
-    multiplications,
-    recovery,
-    untried,
-)
+from headscan.flow.cost import affordable, computed_tokens, multiplications, untried
+from headscan.flow.influence import Recovery, leaks, recovery
 from headscan.flow.kinds import LATER, TOLD
 from headscan.flow.result import FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.model.lens import ModelsLike
@@ -231,7 +224,7 @@ def _recovery(
             f"Recovery tries {candidates} of {lens.vocabulary_size} tokens in each place, the "
             f"nearest and random ones: all would take {factor:.0f} times as long (--candidates)."
         )
-    # progress within a minute, and little memory
+    # Fewer rows show progress within a minute and take little memory.
     rows = 32 if token_ids.shape[1] * work > MUCH_WORK else 256
     return recovery(
         lens, cut, token_ids, most=candidates, seed=search.seed, rows=rows, progress=progress

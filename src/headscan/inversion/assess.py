@@ -200,8 +200,8 @@ def _notes(cut: SlicedModel, token_ids: list[int], rivals: list[list[int]]) -> l
     if not shared:
         return []
     return [
-        f"{shared} tokens share their embedding row with another token: no method can tell them "
-        "apart."
+        f"{shared} tokens share their embedding row with another token: no method can "
+        "distinguish them."
     ]
 
 

@@ -57,8 +57,8 @@ def invert(
     states: Annotated[
         StatesLike | None,
         Option(
-            "States that leaked, in place of a prompt: a file, folder or URL of any format that "
-            "scan reads (FILE#SITE is one site of it); in Python also an array [T, w] or "
+            "Leaked states instead of a prompt: a file, folder or URL in any format that scan "
+            "reads (FILE#SITE is one of its sites). In Python also an array [T, w] or "
             "[prompts, T, w].",
             content=True,
             metavar="FILE",

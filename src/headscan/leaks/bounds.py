@@ -271,7 +271,7 @@ def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
     """
     if any(not sigma > 0 for sigma in sigmas):
         raise BadInput(
-            "Bits are bounded for noise above 0: of a release without noise exact inversion speaks."
+            "Bits are bounded for noise above 0: use exact inversion for a release without noise."
         )
     scales = _scales(sigmas)
     curve = dict(zip(scales, pairwise_bits(code, scales), strict=True))

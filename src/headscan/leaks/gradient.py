@@ -42,9 +42,7 @@ class GradientChannel(LeakChannel):
     from prefix to prefix (`headscan.leaks.gradient_span`); mirages of the first stage fall there.
     """
 
-    meaning: ClassVar[str] = (
-        "No bits are counted: a gradient without noise is read, not guessed at."
-    )
+    meaning: ClassVar[str] = "No bits are counted: a gradient without noise is read exactly."
 
     def attack(
         self, lens: Lens, texts: list[list[int]], _settings: PrivacySettings, run: Run

@@ -140,7 +140,7 @@ class Membership(LeakTest):
     ) -> list[TrialRow]:
         if not lens.traits.predicts:
             raise BadInput(
-                f"'{lens.name}' says nothing of the next token, so that no loss tells of "
+                f"'{lens.name}' does not predict the next token, so it has no loss to test for "
                 "membership."
             )
         pieces = self._pieces(lens, texts, run)

@@ -123,8 +123,8 @@ def _note(windows: Tensor, candidates: int, sites: int, defences: int) -> str:
     if defences > 0:
         parts.append(f"defences beside none: {defences}")
     return (
-        f"So that this ends in minutes it looked at fewer ({', '.join(parts)}; --windows, "
-        "--candidates, --sites). The bounds count what other candidates may add."
+        f"Reduced to keep the run short: {', '.join(parts)} (--windows, --candidates, --sites). "
+        "The bounds include what other candidates may add."
     )
 
 

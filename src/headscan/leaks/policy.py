@@ -57,7 +57,7 @@ class PolicyLimits(Settings):
 
     mean_bits: Annotated[float | None, Option("Bits a token, in the mean.", low=0)] = None
     worst_position: Annotated[
-        float | None, Option("Bits of the position that tells most.", low=0)
+        float | None, Option("Bits of the position that leaks most.", low=0)
     ] = None
     tokens_read: Annotated[
         float | None, Option("Share of tokens that an attack reads.", low=0, high=1)

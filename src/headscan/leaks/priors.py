@@ -20,8 +20,7 @@ SENTENCES: dict[str, str] = {
     "model": "The attacker expects each token as this model itself does, given the tokens before "
     "it.",
     "uniform": "The attacker takes all tokens of the vocabulary as equally likely.",
-    "text": "The attacker knows how often each token stands in this text, and nothing of their "
-    "order.",
+    "text": "The attacker knows how often each token occurs in this text, but not their order.",
 }
 
 
@@ -35,7 +34,7 @@ def prior_of(name: str, lens: Lens, texts: Sequence[Sequence[int]]) -> Prior:
     if name == "model":
         if not (lens.traits.predicts and lens.traits.causal) or lens.width("head") < size:
             raise BadInput(
-                f"'{lens.name}' says nothing of the next token: choose --prior text or uniform."
+                f"'{lens.name}' does not predict the next token: choose --prior text or uniform."
             )
         return lambda ids: _predicted(lens, ids, size)
     if name == "uniform":

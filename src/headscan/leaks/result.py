@@ -58,7 +58,7 @@ class LeakRow:
     ]
     bits_lower: Annotated[float | None, Term("at least", "Proved from below.", "U(2σ), Fano", BITS)]
     bits_upper: Annotated[
-        float | None, Term("at most", "Proved from above.", "U(σ), Gaussian, entropy", BITS)
+        float | None, Term("upper bound", "Proved from above.", "U(σ), Gaussian, entropy", BITS)
     ]
     lower_by: str | None = None
     upper_by: str | None = None
@@ -66,7 +66,7 @@ class LeakRow:
     bits_truth: Annotated[
         float | None,
         Term(
-            "truth",
+            "estimate",
             "Monte Carlo over all candidates.",
             unit=BITS,
             undefined="not all candidates were run",
@@ -75,11 +75,11 @@ class LeakRow:
     bits_truth_error: float | None = None
     worst_lower: Annotated[
         float | None,
-        Term("worst, at least", "Most bits proved of one position.", unit=BITS, where="page"),
+        Term("worst, lower bound", "Most bits proved of one position.", unit=BITS, where="page"),
     ] = None
     worst_upper: Annotated[
         float | None,
-        Term("worst, at most", "No position looked at tells more.", unit=BITS, where="page"),
+        Term("worst, upper bound", "Of the positions examined.", unit=BITS, where="page"),
     ] = None
     windows: int | None = None
     kept: float | None = None
@@ -87,15 +87,19 @@ class LeakRow:
     guess_accuracy: float | None = None
     attack: str
     attack_accuracy: Annotated[
-        float, Share("tokens named", "By the attack, in the mean over the prior.")
+        float, Share("accuracy", "Of the attack, in the mean over the prior.")
     ]
     attack_accuracy_interval: Interval
     attack_accuracy_upper: Annotated[
         float | None,
-        Share("ceiling", "No attack is right more often.", undefined="nothing is proved"),
+        Share(
+            "accuracy,\nupper bound",
+            "No attack is right more often.",
+            undefined="nothing is proved",
+        ),
     ]
     attack_accuracy_upper_interval: Interval | None = None
-    text_accuracy: Annotated[float, Share("of this text", "Of the text's own tokens.")]
+    text_accuracy: Annotated[float, Share("on this text", "Accuracy on the text's own tokens.")]
     text_accuracy_interval: Interval
     verdict: Annotated[str | None, Term("verdict", where="page", undefined=NOISY)] = None
     certificate: Annotated[
@@ -105,8 +109,8 @@ class LeakRow:
     loss_added: Annotated[
         float | None,
         Term(
-            "nats lost",
-            "What the model loses if it goes on with what is released.",
+            "loss increase",
+            "Of the model, where it continues from the release.",
             undefined=NOT_RUN,
         ),
     ] = None

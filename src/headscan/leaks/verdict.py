@@ -28,7 +28,7 @@ RECEIPT = (
     "trials",
 )
 """The fields of the result that the receipt holds, after the policy."""
-MEAN_ALONE = " A limit on the mean alone: single positions may tell more."
+MEAN_ALONE = " The limit is on the mean alone: single positions may leak more."
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _limit_row(policy: Policy, limit: str, shown: list[_Shown]) -> LimitRow:
         verdict = UNSHOWN
     else:
         verdict = PASS
-    nothing = [_Shown(None, None, None, "Nothing that was run speaks of it.")]
+    nothing = [_Shown(None, None, None, "No test of this run covers it.")]
     deciding = above or short or bounded or nothing
     worst = max(deciding, key=lambda item: -1.0 if item.value is None else item.value)
     evidence = worst.evidence
@@ -279,7 +279,9 @@ def _not_examined(policy: Policy, result: PrivacyResult) -> list[str]:
     if "membership_advantage" not in policy.wanted:
         sentences.append("Whether a text is in the index or in the training data.")
     if policy.evidence.shown_by == "tests":
-        sentences.append("Attacks other than those listed: a pass rests on them, not on a proof.")
+        sentences.append(
+            "Attacks other than those listed: a pass is based on them, not on a proof."
+        )
     if "worst_position" not in policy.wanted:
         sentences.append("The worst position: the limits are of means.")
     if not policy.reads and not any(policy.capable(row.knows) for row in result.trials):

@@ -225,7 +225,7 @@ class AnatomyProbe(Probe):
         "1, and a negative one takes away from the cone.",
         literature="headscan; the sum over coordinates is Timkey and van Schijndel's (2021, "
         "arXiv:2109.04404)",
-        position="Position 0 has a share of its own.",
+        position="Position 0 is counted separately.",
         docs="anatomy.md",
         function="headscan.measures.anatomy.Shares",
         order=1,

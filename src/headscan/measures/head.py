@@ -281,7 +281,7 @@ class LossProbe(Probe):
             "counting_loss": Field(
                 "loss of counting",
                 "What a counter of pairs of tokens loses that begins with nothing and learns "
-                "while it reads the same tokens (docs/measures/head.md).",
+                "while it reads the same tokens (docs/measures.md).",
                 "−mean log p(next | token, all read so far)",
                 range=(0, None),
                 unit="nats a token",

@@ -45,7 +45,10 @@ class Group:
 
 
 GROUPS: dict[str, Group] = {
-    "anatomy": Group("Anatomy of the cone", "Who builds it, who takes it away, and what it says."),
+    "anatomy": Group(
+        "Anatomy of the cone",
+        "Which branches cause or reduce the cone, and what its direction encodes.",
+    ),
     "cones": Group(
         "More about the cone", "Its axis, its angle, and whether a few coordinates make it."
     ),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from headscan.model.available import OTHERS, specimen_path, specimens
+from headscan.model.available import specimen_path, specimens
 from headscan.model.gguf import is_gguf
 from headscan.model.source import Source, check_adapter
 from headscan.run import BadInput
@@ -30,9 +30,7 @@ def find_source(model: str) -> Source:
     if reference in specimens():
         return Source(reference, reference, specimen_path(reference), None)
     if not reference.strip():
-        raise BadInput(
-            "No model was named: give a folder, an embedded specimen or a Hugging Face id."
-        )
+        raise BadInput("No model was named: give a folder, an example model or a Hugging Face id.")
     path = Path(reference).expanduser()
     if path.is_dir():
         return _folder_source(reference, path)
@@ -43,8 +41,6 @@ def find_source(model: str) -> Source:
                 "model.safetensors, or a .gguf file."
             )
         return Source(reference, path.stem, path.parent, None, gguf=path)
-    if reference in OTHERS:
-        specimen_path(reference)  # refuses it, with the package to install
     return _hub_source(reference)
 
 

@@ -234,7 +234,7 @@ class Source:
         if isinstance(error, OSError):
             embedded = ", ".join(specimens()) or "there are none"
             return (
-                f"'{self.reference}' is no folder, no embedded specimen ({embedded}) and not in "
+                f"'{self.reference}' is no folder, no example model ({embedded}) and not in "
                 "the local cache, and the Hugging Face hub cannot be "
                 f"reached.{nearest(self.reference, specimens())}"
             )

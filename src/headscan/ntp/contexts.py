@@ -68,8 +68,8 @@ class _HeadReader:
         weight = lens.output_embeddings
         if module is None or weight is None or "head" not in lens.sites:
             raise BadInput(
-                f"{lens.name} has no output layer over words, so there is nothing to hold the "
-                "prediction against."
+                f"{lens.name} has no output layer over words, so there is nothing to compare "
+                "with the prediction."
             )
         if len(weight) < vocabulary:
             raise BadInput(

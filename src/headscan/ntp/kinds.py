@@ -6,7 +6,7 @@ BOUND = declare(
     "HS210",
     "BOUND",
     "ntp",
-    "The least loss of any model that sees so many tokens, on this text.",
+    "Lowest loss of any model with this context length, on this text.",
     "always given",
     "computed of this text",
 )
@@ -14,15 +14,15 @@ ONE_SUCCESSOR = declare(
     "HS211",
     "ONE SUCCESSOR",
     "ntp",
-    "Most contexts have one successor: their logits have no finite part.",
+    "Most contexts have one successor, so their logits have no finite part.",
     "above half of the contexts",
 )
 UNSETTLED = declare(
     "HS212",
     "UNSETTLED",
     "ntp",
-    "More text would bring new successors: the supports are not settled.",
-    "above a tenth of next occurrences, by Good and Turing's estimate",
+    "More text would add successors: the supports are not final.",
+    "above a tenth of next occurrences (Good-Turing estimate)",
 )
 LOW_RANK = declare(
     "HS213",
@@ -42,20 +42,20 @@ DIRECTION = declare(
     "HS215",
     "DIRECTION",
     "ntp",
-    "How far a model's logits point where the text predicts.",
-    "cosine; fine above 0.9",
+    "Cosine of a model's logits with those that the text predicts.",
+    "fine above 0.9",
 )
 COLLAPSE = declare(
     "HS216",
     "COLLAPSE",
     "ntp",
-    "Whether contexts of equal supports coincide.",
-    "cosine; fine above 0.9",
+    "Cosine between contexts of equal supports.",
+    "fine above 0.9",
 )
 OUTSIDE = declare(
     "HS217",
     "OUTSIDE",
     "ntp",
-    "A model gives probability to tokens that never followed.",
+    "Probability of tokens that never followed in the text.",
     "above 5 % of it",
 )

@@ -61,8 +61,7 @@ def run(
     model: Annotated[
         ModelsLike | None,
         Option(
-            "A causal model to hold against the prediction; give it again for checkpoints, in "
-            "their order.",
+            "Causal model to compare with the prediction; repeat it for checkpoints, in order.",
             content=True,
             repeat=True,
             group="Input",
@@ -74,9 +73,8 @@ def run(
     budget: Annotated[
         float,
         Option(
-            "Seconds of the solver on one core, as estimated: they set its iterations, so that "
-            "the result is the same on every machine; the certified gap reached is stated, and a "
-            "proxy stands in for what cannot begin.",
+            "Seconds of the solver on one core, by estimate: they set its number of iterations. "
+            "Where they do not suffice for one, a spectral approximation is used.",
             low=0,
             group="Limits",
         ),
@@ -97,7 +95,7 @@ def run(
     engine: source.CountingEngine = "here",
     master: source.Master = None,
     documents: source.Documents = "whole",
-    field: source.FieldName = "text",
+    field: source.FieldName = None,
     max_tokens: source.MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
@@ -239,7 +237,7 @@ def _predict(labels: SoftLabels, gap: float, budget: float, run: Run) -> Solved:
             "The certified solution was not computed: one iteration takes about "
             f"{iteration_seconds:.2g} seconds, the solution about {seconds / 60:.0f} minutes and "
             f"{cost.bytes / 2**30:.1f} GiB by estimate, over the budget of {budget:g} seconds "
-            "(--budget); the spectral proxy stands in."
+            "(--budget); the spectral approximation is used."
         )
         return Solved(predict(labels, exact=False, rank=rank), cost, [note])
 

@@ -22,7 +22,7 @@ HARMS = declare(
     "HS412",
     "HARMS",
     "remedy",
-    "Retrieval falls under a remedy.",
+    "A remedy lowers retrieval.",
     "interval of the gain below 0",
     TEST,
 )
@@ -31,5 +31,5 @@ FEW = declare(
     "FEW",
     "remedy",
     "Remedies were fitted on few vectors.",
-    "below four a dimension",
+    "below four vectors a dimension",
 )

@@ -130,6 +130,22 @@ def gain(
     return value, _hull(exact, student)
 
 
+def mean_of(
+    values: Floats, *, level: float = 0.95, bounds: Bounds = (0.0, 1.0)
+) -> tuple[float, Interval | None]:
+    """Return the mean over queries and Student's interval of this level; None for fewer than three.
+
+    >>> mean_of(np.array([0.0, 1.0, 0.5, 0.5]))[0]
+    0.5
+    """
+    value = float(values.mean())
+    error = StandardError.of_items(values - value, np.ones(len(values)))
+    if error is None:
+        return value, None
+    low, high = error.interval(value, level=level, bounds=bounds)
+    return value, (low, high)
+
+
 def _hull(first: Sequence[float], second: Sequence[float] | None) -> Interval:
     second = first if second is None else second
     return min(first[0], second[0]), max(first[1], second[1])

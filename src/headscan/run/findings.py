@@ -18,8 +18,8 @@ R = TypeVar("R")
 SPELT = re.compile(r"HS\d{3}")
 
 
-def listed(names: str | Sequence[str] | None) -> list[str]:
-    """Return the globs of codes and names in `--ignore`.
+def listed(names: str | Sequence[str] | None, flag: str = "--ignore") -> list[str]:
+    """Return the globs of codes and names in an option, such as `--ignore`.
 
     Raises:
         BadInput: for a glob that matches no finding.
@@ -31,7 +31,7 @@ def listed(names: str | Sequence[str] | None) -> list[str]:
     for glob in globs:
         if not SPELT.fullmatch(glob) and not any(fnmatchcase(word, glob) for word in known):
             raise BadInput(
-                f"--ignore: no finding is called {glob!r}.{nearest(glob, known)} docs/findings.md "
+                f"{flag}: no finding is called {glob!r}.{nearest(glob, known)} docs/findings.md "
                 "lists them all."
             )
     return globs
@@ -112,6 +112,20 @@ class Passed:
 def counting(findings: Iterable[Any]) -> set[str]:
     """Return the codes of the findings that count."""
     return {finding.code for finding in findings if not finding.passed}
+
+
+def named(findings: Iterable[Any], globs: Sequence[str]) -> list[str]:
+    """Return the codes of the findings that count and that a glob names by code or name.
+
+    What is only close to a limit (level `fine`) is no finding here.
+    """
+    codes = []
+    for finding in findings:
+        words = (finding.code, getattr(finding, "name", ""))
+        is_named = any(fnmatchcase(word, glob) for glob in globs for word in words)
+        if is_named and not finding.passed and finding.level != "fine":
+            codes.append(finding.code)
+    return codes
 
 
 def is_alarm(finding: Any) -> bool:

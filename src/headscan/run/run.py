@@ -240,8 +240,8 @@ class Run:
 
     def _refuse_missing(self, fact: str) -> None:
         raise BadInput(
-            f"The run in {self.folder} cannot be resumed: it rests on {fact}, which is not among "
-            "the inputs now. Start afresh without --resume, or in another folder."
+            f"The run in {self.folder} cannot be resumed: it was made of {fact}, which is not "
+            "among the inputs now. Start afresh without --resume, or in another folder."
         )
 
     def _refuse(self, fact: str, was: Json, now: Json) -> None:

@@ -222,7 +222,7 @@ def _refusals(run: Run) -> Iterator[None]:
             raise BadInput(message) from None
         if not disk_is_full(error):
             raise
-        advice = "make room and continue with the same command and --resume"
+        advice = "free some space and continue with the same command and --resume"
         raise BadInput(f"The disk is full ({error}): {advice}.") from error
 
 

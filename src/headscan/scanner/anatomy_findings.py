@@ -65,7 +65,7 @@ def _built_by(site_row: Row, cosine: float, branches: Sequence[Row]) -> Finding:
     builders = shares[:largest]
     listed_builders = listed([f"{name} ({share:.0%})" for name, share in builders])
     sentence = (
-        f"The cone at {site_row['site']} (average cosine of all tokens {cosine:.2f}) is built by "
+        f"The cone at {site_row['site']} (average cosine of all tokens {cosine:.2f}) is caused by "
         f"{listed_builders}"
     )
     removers = [(name, -share) for name, share in shares if share < 0]
@@ -73,7 +73,7 @@ def _built_by(site_row: Row, cosine: float, branches: Sequence[Row]) -> Finding:
     if removed > TAKEN_AWAY:
         strongest = removers[:-4:-1]
         listed_removers = listed([f"{name} ({share:.0%})" for name, share in strongest])
-        sentence += f"; {removed:.0%} is taken away, most by {listed_removers}"
+        sentence += f"; {removed:.0%} is removed, mostly by {listed_removers}"
     return BUILT.finding(
         "notice",
         f"{sentence}.",
@@ -99,7 +99,7 @@ def says(rows: Sequence[Row]) -> list[Finding]:
         cosine_after = row.number("cosine_after")
         if cosine is not None and cosine_after is not None and cosine >= CONE:
             sentence += (
-                "; a bias of the head takes it away without changing a logit: average cosine "
+                "; a bias of the head removes it without changing a logit: average cosine "
                 f"{cosine:.3f}, then {cosine_after:.3f}"
             )
         findings.append(
@@ -115,15 +115,15 @@ def says(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _frequency_sentence(row: Row, correlation: float, chance: float) -> str:
-    level = f"r = {correlation:.2f} with the log frequency (a random direction: up to {chance:.2f})"
+    level = (
+        f"its logits have r = {correlation:.2f} with the log frequency; a random direction has up "
+        f"to {chance:.2f}"
+    )
     direction = f"The common direction at {row['site']}"
     if (row.number("random_p") or 0.0) >= 0.05:
-        return (
-            f"{direction} says no more of how frequent each token is than a random one: its logits "
-            f"have {level}"
-        )
+        return f"{direction} encodes token frequency no better than a random one ({level})"
     tokens = "frequent" if correlation > 0 else "rare"
-    return f"{direction} says how {tokens} each token is: its logits have {level}"
+    return f"{direction} encodes how {tokens} each token is ({level})"
 
 
 def listed(names: list[str]) -> str:

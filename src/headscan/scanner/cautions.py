@@ -36,10 +36,7 @@ def edge_caution(share: float, limit: str) -> str:
     if not 1 / EDGE < share < EDGE:
         return ""
     side = "just beyond" if share >= 1 else "just short of"
-    return (
-        f" That is {side} the limit of {limit}: windows or texts of another length may be on its "
-        "other side."
-    )
+    return f" That is {side} the threshold of {limit}: another window length or text may cross it."
 
 
 def doubt(
@@ -82,8 +79,8 @@ def doubt(
     spread = f"{low:z{style}}{cut} to {high:{style}}"  # z: no -0.00
     plural = "s" if len(contained) > 1 else ""
     return (
-        f" At {row['site']} its 95% interval, {spread}, holds the limit{plural} of "
-        f"{' and '.join(contained)}: another such stretch of text may be on the other side."
+        f" Uncertain: the 95 % interval at {row['site']}, {spread}, includes the "
+        f"threshold{plural} {' and '.join(contained)}."
     )
 
 
@@ -101,7 +98,7 @@ def on_few(read: float | None, things: str = "tokens") -> str:
     """Return the caution of a text of few tokens, sentences or vectors; else nothing."""
     if not is_few(read):
         return ""
-    return f" No alarm rests on fewer than {FEW:,} {things}: from there on this would be one."
+    return f" An alarm needs at least {FEW:,} {things}; on so many this would be one."
 
 
 def unread(text: TextRecord | None, model: str) -> Finding | None:
@@ -115,7 +112,7 @@ def unread(text: TextRecord | None, model: str) -> Finding | None:
     unreadable = share >= UNREAD
     consequence = "all numbers count them as one token."
     if unreadable:
-        consequence = "nothing else is said of what it shows."
+        consequence = "no other finding is made."
     sentence = (
         f"{share:.0%} of the {text.tokens:,} tokens of the text are unknown to the tokenizer: "
         f"{consequence}"

@@ -212,9 +212,7 @@ class Examiner:
             return finished
 
         sites = tuple(listed.split("\n"))
-        self.run.announce(
-            f"{source.name} is read once more, with float64 products, at {', '.join(sites)}."
-        )
+        self.run.announce(f"Repeating {', '.join(sites)} of {source.name} in float64 for accuracy.")
         exact = replace(self, options=replace(self.options, bounded=False))
         runner = ProbeRunner([], source, sites, exact.options, announce=self.run.announce)
         exact_pass = replace(one_pass, name=f"{one_pass.name}-exact", sites=sites, runner=runner)

@@ -40,7 +40,7 @@ CONE_EDGE = 1.5
 The largest average cosine of gpt-vanilla is 0.18 in windows of 64 and 0.12 in windows of 128.
 """
 
-NEAR_CONE = f"near the limit of {LEANING:g}: windows of another length may be on its other side"
+NEAR_CONE = f"close to the threshold {LEANING:g}; a different window length could cross it"
 
 APART = 0.05
 """Differences of average cosines and of shares up to this are not mentioned."""
@@ -186,20 +186,18 @@ def _cone(rows: _ModelRows) -> Finding | None:
     measured = f"at {row['site']}, average cosine {cosine:.2f}{spread}{_beside(null, '.2f')}"
     near = caution
     if not caution and LEANING / CONE_EDGE < peak < LEANING * CONE_EDGE:
-        near = f" The most is {peak:.2f}, at {narrowest['site']}, {NEAR_CONE}."
+        near = f" Highest: {peak:.2f}, at {narrowest['site']}, {NEAR_CONE}."
     # One running text says nothing of other texts.
     one_text = bool(caution) or last.get("clusters") == "windows"
     things = rows.things
     if peak < LEANING:
         here = " in this text" if one_text else ""
-        sentence = (
-            f"No cone{here}: two {things} are nearly unrelated in direction {measured}.{near}"
-        )
+        sentence = f"No cone{here}: {things} are nearly unrelated in direction {measured}.{near}"
         return _finding(ROUND, "fine", row, cosine, sentence)
 
     direction = "lean towards a common direction"
     if cosine >= NARROW:
-        direction = "point much the same way on average"
+        direction = "point in similar directions on average"
     subject = f"In this text {things}" if one_text else things.capitalize()
     sentence = f"{subject} {direction} {measured}"
     if at_last and narrowest is not last and peak >= max(LEANING, cosine + APART):
@@ -225,15 +223,15 @@ def _sink(rows: _ModelRows) -> Finding | None:
     tokens = int(worst.number("tokens") or 0)
     times = worst.number("sink_length") or 0
     sentence = (
-        f"{count:,} of {tokens:,} tokens{_sink_position(worst)}, carry {energy:{style}} of the "
-        f"energy at {worst['site']}: they are {times:.0f} times as long as the others."
+        f"Sink tokens ({count:,} of {tokens:,}{_sink_position(worst)}) carry {energy:{style}} of "
+        f"the energy at {worst['site']}: their norms are {times:.0f} times those of other tokens."
     )
     rank = worst.number("effective_rank")
     rank_without = worst.number(f"effective_rank{WITHOUT_SINKS}")
     if rank is not None and rank_without is not None:
         sentence += (
-            f" With them the effective rank is {rank:.1f}, without {rank_without:.0f}; all other "
-            "findings are without."
+            f" The effective rank is {rank:.1f} with them and {rank_without:.0f} without; all "
+            "other findings leave them out."
         )
     level: Level = "notice" if energy >= SINKS_NOTICED else "fine"
     return _finding(SINK, level, worst, energy, sentence + _massive(worst))
@@ -278,7 +276,7 @@ def _drift(rows: _ModelRows) -> Finding | None:
     caution = doubt(last, "mean_vector_norm", (FAR_FROM_ORIGIN,), ".2f", edge, scale)
     consequence = ""
     if value >= FAR_FROM_ORIGIN and caution == edge:
-        consequence = ": the cloud sits off the origin"
+        consequence = ": the vectors are far from the origin"
     sentence = (
         f"At {last['site']} the norm of the mean vector is {value:.2f} of the mean "
         f"norm{_beside(null, '.2f')}{consequence}.{caution}"
@@ -383,18 +381,15 @@ def _climbing(last: Row, things: str) -> Finding | None:
     tokens = last.number("tokens") or 0.0
     sentence = f"{tokens:,.0f} {things} were read"
     if few:
-        sentence += f"; no alarm rests on fewer than {FEW:,}"
+        sentence += f"; an alarm needs at least {FEW:,}"
     sentence += "."
     if moved:
         sentence += (
-            f" At {last['site']} {'; '.join(moved)}. What was read decides: compare at equal "
-            "length only, or read more."
+            f" At {last['site']} {'; '.join(moved)}. These numbers still depend on text length: "
+            "compare equal lengths, or use more text."
         )
     if few and last.get("clusters") == "windows":
-        sentence += (
-            " The intervals speak of stretches like those read, not of what comes later in the "
-            "text."
-        )
+        sentence += " The intervals describe text like the part that was read, not the rest of it."
     return _finding(LENGTH, "notice", last, rank, sentence)
 
 

@@ -6,22 +6,22 @@ CONE = declare(
     "HS101",
     "CONE",
     "scan",
-    "Two tokens point much the same way on average, so that cosines between them say little.",
+    "Tokens point in similar directions on average, so cosines between them say little.",
     "average cosine of the last block without sinks: mentioned from 0.15, a notice from 0.5, an "
-    "alarm from 0.7; another site from 0.05 more on",
+    "alarm from 0.7; another site from 0.05 more",
 )
 ROGUE = declare(
     "HS102",
     "ROGUE",
     "scan",
-    "A few coordinates make most of a cone.",
+    "A few coordinates cause most of a cone.",
     "mentioned from 0.3 of the average cosine; a notice where they make an average cosine of 0.5",
 )
 SINK = declare(
     "HS104",
     "SINK",
     "scan",
-    "A few tokens, mostly the first, are so long that they carry the energy of a layer.",
+    "A few tokens, mostly the first, have norms so large that they carry a layer's energy.",
     "mentioned from a tenth of the energy, a notice from half of it; a sink is longer than three "
     "times the median of its window",
 )
@@ -36,28 +36,28 @@ DRIFT = declare(
     "HS111",
     "DRIFT",
     "scan",
-    "The cloud sits off the origin.",
-    "mean vector from half of the average length",
+    "The mean vector is far from the origin.",
+    "norm of the mean vector from half of the mean norm",
 )
 SPIKE = declare(
     "HS112",
     "SPIKE",
     "scan",
     "One direction carries most of the energy.",
-    "a notice from half of it, an alarm from 0.8; another site from 0.05 more on",
+    "a notice from half of it, an alarm from 0.8; another site from 0.05 more",
 )
 FLAT = declare(
     "HS113",
     "FLAT",
     "scan",
-    "Few of the dimensions are used.",
+    "The states use few of their dimensions.",
     "effective rank below a tenth of the width",
 )
 LENGTH = declare(
     "HS114",
     "LENGTH",
     "scan",
-    "A number still changes with the length of the text, or little was read.",
+    "A number still depends on the length of the text, or little was read.",
     "last block's rank by a tenth, cosine or top share by 0.05 since half, twice that since a "
     "quarter; below 2,048 tokens",
 )
@@ -65,28 +65,28 @@ UNEQUAL = declare(
     "HS115",
     "UNEQUAL",
     "scan",
-    "Models read texts of unequal lengths: their spectral numbers are not compared.",
-    "a length above that of another by more than the tolerance",
+    "Models read different numbers of tokens: their spectral numbers are not compared.",
+    "lengths differ by more than a tolerance",
 )
 BUILT = declare(
     "HS116",
     "BUILT",
     "scan",
-    "Which branches build the cone of the last block.",
-    "the fewest that make half of it",
+    "Branches that cause the cone of the last block.",
+    "the fewest that cause half of it",
 )
 SAYS = declare(
     "HS117",
     "SAYS",
     "scan",
-    "Whether the mean direction says how frequent each token is.",
-    "correlation with the log frequency, beside random directions",
+    "Correlation of the mean direction's logits with token frequency.",
+    "correlation with the log frequency, compared with random directions",
     TEST,
 )
 UNKNOWN_TOKENS = declare(
     "HS205",
     "UNKNOWN-TOKENS",
     "scan",
-    "The tokenizer does not know the text: nothing else is said of it.",
+    "The tokenizer does not cover the text: no other finding is made.",
     "a notice from 1 %, an alarm from 5 %",
 )

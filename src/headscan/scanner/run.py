@@ -113,7 +113,7 @@ def scan(
     ] = "here",
     master: Master = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
@@ -125,8 +125,8 @@ def scan(
     and norms, site by site.
 
     Args:
-        sources: one or several, each a model (Hugging Face id, local folder, name of an embedded
-            specimen, Lens, live model of transformers, or SentenceTransformer, which gives the
+        sources: one or several, each a model (Hugging Face id, local folder, name of an example
+            model, Lens, live model of transformers, or SentenceTransformer, which gives the
             numbers of its folder) or stored states: a path or URL (see `headscan.states.FORMATS`),
             an array [n, d] or [windows, T, d], a dict of such by site.
         text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a
@@ -259,7 +259,7 @@ class _Summary:
             allowed(rounding),
             "Intervals (95 %) are for another text of the same length and kind, with documents as "
             "clusters; of fewer than three documents, windows are the clusters, and the interval "
-            "speaks of this text alone.",
+            "is for this text alone.",
         ]
 
     def _tables(self) -> dict[str, list[Row]]:
@@ -365,7 +365,7 @@ def estimate_scan(
     engine: str,
     master: str | None,
     documents: str,
-    field: str,
+    field: str | None,
     max_tokens: int | None,
     tokenizer: TokenizerName,
     dtype: Dtype,

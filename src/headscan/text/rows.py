@@ -113,7 +113,7 @@ def _check_column(schema: Any, path: Path, field: str) -> None:
     count = schema.names.count(field)
     if count > 1:
         raise BadInput(
-            f"{path} has {count} fields {field!r}: which of them is meant cannot be told."
+            f"{path} has {count} fields {field!r}: it is not clear which of them is meant."
         )
     kind = schema.field(field).type
     if types.is_dictionary(kind):

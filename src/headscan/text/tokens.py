@@ -143,7 +143,7 @@ def _token_ends(tokenizer: Any, text: str, ids: NDArray[np.int64]) -> NDArray[np
             return np.repeat(character_ends, byte_counts)
     raise BadInput(
         f"The tokenizer {type(tokenizer).__name__} does not say where its tokens end, so that "
-        "they cannot be held against those of another one: use a fast tokenizer."
+        "they cannot be aligned with another one's: use a fast tokenizer."
     )
 
 

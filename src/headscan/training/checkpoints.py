@@ -57,7 +57,7 @@ class Notes:
             return cls(dict(stored["identity"]), sums)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(
-                f"{checkpoint} does not say what it rests on, so training cannot go on from it."
+                f"{checkpoint} does not say what it was made of, so training cannot go on from it."
             ) from None
 
 

@@ -124,7 +124,7 @@ class ReferenceRun:
             reference = getattr(self, name)
             if not reference / factor <= sizes[name] <= reference * factor:
                 label = name.replace("_", " ")
-                phrases.append(f"{label} {sizes[name]:,.0f} (theirs: {reference:,})")
+                phrases.append(f"{label} {sizes[name]:,.0f} (available: {reference:,})")
         return phrases
 
 

@@ -27,10 +27,9 @@ DEFAULT_CONTEXT = 128
 """Tokens of a window by default, where the model reads as many."""
 
 REPLACED = (
-    "The folder holds a head already, so that nothing is missing: use the model as it is "
-    "(`headscan checkup MODEL --text TEXT`). This run leaves that head out and makes another of "
-    "the text. A body without a head comes from `headscan train gpt --objective cwt`; "
-    "headscan.decone takes the cone out of what a head reads and keeps its logits."
+    "This model already has a head; it is ignored and rebuilt from the text. Models without a head "
+    "come from `headscan train gpt --objective cwt`; headscan.decone(model) removes a cone and "
+    "keeps the head's logits."
 )
 
 
@@ -56,7 +55,7 @@ def recover(
         Option("Weights and activations; auto is as the weights were saved.", group="Advanced"),
     ] = "float32",
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     device: Device = "auto",

@@ -300,7 +300,7 @@ class HeadlessTrainer(Trainer):
                 raise
             shutil.rmtree(folder, ignore_errors=True)
             whole = last_checkpoint(folder.parent)
-            advice = "there is no earlier one: make room"
+            advice = "there is no earlier one: free some disk space"
             if whole is not None:
                 advice = f"the last whole one is {whole}"
             log.warning(

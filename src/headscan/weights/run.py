@@ -232,7 +232,7 @@ def run(
     *,
     base: Annotated[
         ModelWeights | None,
-        Option("A model that is subtracted, matrix by matrix.", metavar="MODEL"),
+        Option("Model that is subtracted, matrix by matrix.", metavar="MODEL"),
     ] = None,
     seed: Seed = 0,
     **_run_options: Unpack[FindingOptions],

@@ -11,6 +11,8 @@ WRONG = 1.1
 """Permuted tables of four trained models had 1.4 to 3 times the loss of guessing among all tokens;
 untrained ones have 1.
 """
+COARSE = 16.0
+"""At most so many distinct values among 64 weights are a sign of quantisation to 4 bits."""
 HIGHER = 1.25
 """From this factor above the highest loss of healthy models of its size on a loss is a notice."""
 LIKE_NORMAL = 2.5
@@ -28,9 +30,9 @@ after 20 steps of training 1.3.
     source="definition",
     unit="loss over that of counting",
     lacks=("loss",),
-    sentence="Loss at the best scale of the logits, over that of a counter of pairs of tokens "
-    "which learns from this text alone.",
-    meaning="The predictions know no more than counting the same text tells: the head was not "
+    sentence="Loss at the best scale of the logits, over the loss of bigram counts from this text "
+    "alone.",
+    meaning="The model predicts no better than bigram counts from the same text: the head was not "
     "trained, or head, tokenizer, weights and text do not belong together.",
     todo="See that the tokenizer is the model's own and that the checkpoint has the head's "
     "weights (a warning of missing keys on loading). A body that was trained without a head "
@@ -69,7 +71,7 @@ def no_better_than_counting(evidence: ModelEvidence, _earlier: list[ModelEvidenc
         null=None if null_loss is None else null_loss / counting_loss,
         interval=interval_of_ratio,
         sentence=f"The loss is {loss:.2f} nats a token{scaled}, {comparison} than the "
-        f"{counting_loss:.2f} of counting pairs of tokens.",
+        f"{counting_loss:.2f} of bigram counts.",
     )
 
 
@@ -81,7 +83,7 @@ def no_better_than_counting(evidence: ModelEvidence, _earlier: list[ModelEvidenc
     unit="factor to the best scale of the logits",
     lacks=("loss",),
     silent="no factor from a 16th to 16 suits its logits",
-    sentence="How many times too sure, or too unsure, the model is.",
+    sentence="The factor by which the model is too sure, or too unsure.",
     meaning="All logits times one factor would predict better: a scale was lost or added between "
     "states and head.",
     source="Guo et al. 2017, arXiv:1706.04599 (temperature)",
@@ -131,33 +133,34 @@ def _factor(scale: float) -> float:
     "HS203",
     "cause",
     "Weights on a coarse grid",
-    threshold=16.0,
+    threshold=COARSE,
     least=False,
     unit="different values in 64 weights",
     of_text=False,
     heading="Weights",
     sentence="Different values among 64 neighbouring weights, in the coarsest matrix.",
-    meaning="The weights were rounded to at most 16 values a group: what these numbers show is "
-    "the rounded model's.",
+    meaning="The weights were rounded to at most 16 values a group, so these numbers describe the "
+    "quantised model.",
     source="definition; groups of 64 and 128: Dettmers and Zettlemoyer 2022, arXiv:2212.09720",
-    todo="Say with every number that it is of the rounded model. headscan compare ORIGINAL MODEL "
-    "--damage tells block by block what rounding costs.",
+    todo="State with these numbers that the model is quantised. headscan compare ORIGINAL MODEL "
+    "--damage measures the cost of quantisation, block by block.",
     limits="It sees rounding with one scale for 32 neighbours or more. Finer groups, or codebooks "
-    "of vectors, pass unseen; what rounding costs it does not say. Weights of equal values "
-    "were never rounded and are passed over.",
+    "of vectors, are not detected, and the cost of rounding is not measured. Matrices of "
+    "equal values are skipped.",
 )
 def coarse_weights(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the number of different values in the coarsest matrix, of a model with weights."""
     grid = evidence.grid
     if grid is None:
         return None
+    sign = "A sign" if grid.coarsest_levels <= COARSE else "No sign"
     return Seen(
         value=grid.coarsest_levels,
         site=grid.coarsest,
         null=64.0,
         null_of="weights never rounded",
-        sentence=f"64 neighbouring weights of {grid.coarsest} hold {grid.coarsest_levels:.0f} "
-        f"different values in the median, those of all matrices {grid.levels:.0f}.",
+        sentence=f"{sign} of quantisation: {grid.coarsest_levels:.0f} distinct values per 64 "
+        f"weights of {grid.coarsest} (median; all matrices: {grid.levels:.0f}).",
     )
 
 
@@ -175,8 +178,8 @@ def coarse_weights(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Se
     "training went wrong there.",
     todo="Sort checkpoints by their step. Where they are in order, look at the run between these "
     "two: learning rate, data, a restart without the optimiser's state.",
-    limits="Losses are of one text: a run may get worse on it and better on others. Neighbours "
-    "that differ by less than 0.1 nat are not told apart, and it has no interval.",
+    limits="Losses are of one text: a run may get worse on it and better on others. Differences "
+    "below 0.1 nat are ignored, and the number has no interval.",
 )
 def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Return how far the loss is above the least loss of the checkpoints before this one."""
@@ -341,11 +344,11 @@ def above_healthy_loss(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -
     source="definition",
     silent="its tokenizer has no unknown token",
     sentence="Share of the text's tokens that are the tokenizer's unknown token.",
-    meaning="The model did not read this text: its states are of a placeholder, and no other "
-    "condition is looked for.",
+    meaning="The tokenizer does not cover this text, so its states are those of a placeholder. No "
+    "other condition is checked.",
     todo="Give a text in a script and a language that the model's tokenizer has.",
-    limits="Tokenizers of bytes know every text: of one that the model was not trained on, HS201 "
-    "tells.",
+    limits="Byte-level tokenizers cover every text; HS201 shows whether the model was trained on "
+    "such text.",
 )
 def unknown_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the share of unknown tokens among those that were scanned."""
@@ -370,17 +373,16 @@ def unknown_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Se
     unless="HS201",
     source="definition",
     silent="it has no table of 64 different rows",
-    sentence="How much more alike tokens of neighbouring ids are than others, in the table that "
-    "the model reads them from.",
-    meaning="Tokenizers number tokens by frequency or by alphabet, so that trained neighbours are "
-    "alike: here they are not. The rows were permuted, or never trained.",
+    sentence="Similarity of the embeddings of neighbouring token ids, above that of random pairs, "
+    "in standard errors.",
+    meaning="Tokenizers number tokens by frequency or by alphabet, so trained embeddings of "
+    "neighbouring ids are similar. Here they are not: the rows were permuted, or never trained.",
     todo="Compare the tokenizer's vocabulary, id by id, with the one that the model was trained "
     "with.",
-    limits="Of the table alone; a vocabulary that was numbered at random has it, too. It is a "
-    "notice where the model predicts well, and where its loss is below 1.1 times that of "
-    "guessing among all tokens, or without a loss the norms of the rows are about equal, "
-    "as those of a table hardly trained are. A tokenizer that was permuted beside an "
-    "intact table is not seen here (HS201 tells).",
+    limits="Only the table is examined; a vocabulary that was numbered at random also fails. It is "
+    "a notice where the model predicts well, or where the table looks untrained: a loss below "
+    "1.1 times that of guessing, or rows of nearly equal norm. A permuted tokenizer beside an "
+    "intact table is found by HS201.",
 )
 def vocabulary_out_of_order(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return how much more alike neighbouring rows of the table of tokens are than others."""
@@ -389,10 +391,10 @@ def vocabulary_out_of_order(evidence: ModelEvidence, _earlier: list[ModelEvidenc
         return None
     untrained = _sign_of_no_training(evidence)
     if order <= 4:
-        comparison = "no more alike"
+        comparison = "not more similar"
         addition = untrained
     else:
-        comparison = "more alike"
+        comparison = "more similar"
         addition = ""
     return Seen(
         value=order,
@@ -400,8 +402,8 @@ def vocabulary_out_of_order(evidence: ModelEvidence, _earlier: list[ModelEvidenc
         null=0.0,
         null_of="permuted rows",
         notice=bool(untrained),
-        sentence=f"Tokens of neighbouring ids are {comparison} than others, by {order:.1f} "
-        f"standard errors.{addition}",
+        sentence=f"Embeddings of neighbouring token ids are {comparison} than random pairs "
+        f"({order:.1f} SE).{addition}",
     )
 
 
@@ -415,14 +417,11 @@ def _sign_of_no_training(evidence: ModelEvidence) -> str:
     if loss is not None:
         vocabulary = 1 if evidence.record is None else evidence.record.vocabulary or 1
         if loss < WRONG * math.log(vocabulary):
-            return (
-                f" A loss of {loss:.2f} nats is not that of permuted rows: they have hardly been "
-                "trained."
-            )
+            return f" At a loss of {loss:.2f} nats the table is probably untrained, not permuted."
     elif evidence.norms is not None and evidence.norms < LIKE_NORMAL:
         return (
-            f" Its rows' norms spread {evidence.norms:.1f} times as far as those of normal rows: "
-            "they have hardly been trained."
+            f" The norms of its rows vary only {evidence.norms:.1f} times as much as random rows: "
+            "the table is probably untrained."
         )
     return ""
 
@@ -438,15 +437,14 @@ def _sign_of_no_training(evidence: ModelEvidence) -> str:
     silent="it predicts no better than counting, with or without any block",
     brings=("HS201", "HS202"),
     source="definition; layers that can go: Men et al. 2024, arXiv:2403.03853",
-    sentence="Rise of the loss where a block's input stands in for its output, of the block where "
-    "it is least, times the number of blocks: the more there are, the less each does.",
-    meaning="The model predicts no worse without this block: its weights are not those that "
-    "training left there, or it was put in the wrong place.",
+    sentence="Smallest rise of the loss when one block is skipped, times the number of blocks.",
+    meaning="The model predicts no worse without this block: its weights are not the trained ones, "
+    "or the block is in the wrong place.",
     todo="Compare the block's weights with the checkpoint's: was it loaded, in its place, and "
     "with its own norm? Leave it out only where the loss on your own texts says so, too.",
-    limits="Of one text's beginning, a block at a time. A very deep model may have a block that "
-    "it can do without. Where a model predicts no better than counting, and no better "
-    "without the block, nothing is said of it unless it changes nothing at all.",
+    limits="Measured on the beginning of one text, one block at a time. A very deep model may have "
+    "a redundant block. Where a model predicts no better than bigram counts, only a block that "
+    "changes nothing at all is reported.",
 )
 def unhelpful_block(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the rise of the loss without the block whose removal costs least, times the number of

@@ -18,10 +18,10 @@ from headscan.leaks.findings import READABLE
     meaning="Anyone who has the states of one layer can recover the text: states need the text's "
     "protection.",
     source="Morris et al. 2023, arXiv:2310.06816; exact search: docs/inversion.md",
-    todo="Protect states as the text itself is protected. headscan privacy says how many bits a "
-    "defence leaves, and what it costs the model.",
-    limits="One block and a few prompts were tried, by an attacker who has the weights. That a "
-    "prompt was not read is no proof that it cannot be.",
+    todo="Protect states as the text itself is protected. headscan privacy measures how many "
+    "bits a defence leaves, and its cost.",
+    limits="One block and a few prompts were tried, with the weights known to the attacker. A "
+    "prompt that was not recovered may still be recoverable.",
 )
 def readable_states(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the share of tokens that exact search read, where it was tried."""
@@ -35,8 +35,8 @@ def readable_states(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> S
         interval=read.interval,
         null=None if bits is None else bits.guessed,
         null_of="guessing without a state",
-        sentence=f"Exact search reads {read.recovered:.0%} of {read.tokens} tokens of the text "
-        f"from the states of {read.site}; its verdict: {read.verdict}.",
+        sentence=f"Exact search recovers {read.recovered:.0%} of {read.tokens} tokens from the "
+        f"states of {read.site} ({read.verdict}).",
         advice=f"Treat stored or shared states as text. {_defence_advice(bits)}",
     )
 
@@ -44,13 +44,12 @@ def readable_states(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> S
 def _defence_advice(bits: LeakedBits | None) -> str:
     """Return what noise leaves of a token's bits, or the command that measures it."""
     if bits is None:
-        return "headscan privacy says what a defence leaves in them, and costs."
+        return "headscan privacy measures what a defence leaves and costs."
     low, high = bits.told
     share = f"{low}% to {high}%" if low < high else f"{low}%"
     return (
-        f"Noise of {bits.noise:g} of their spread leaves {share} of a token's "
-        f"{bits.prior_bits:.1f} bits in them (headscan privacy: other defences, and what they "
-        "cost)."
+        f"Noise of {bits.noise:g} rms still leaks {share} of a token's {bits.prior_bits:.1f} bits "
+        "(headscan privacy measures other defences and their cost)."
     )
 
 
@@ -62,13 +61,13 @@ def _defence_advice(bits: LeakedBits | None) -> str:
     known=True,
     unit="least share of a token's bits that leaks",
     sentence="Lower bound on the share of a token's bits that noisy states reveal.",
-    meaning="Gaussian noise that costs the model dearly still leaves most of each token's "
-    "information in its states.",
+    meaning="Even with Gaussian noise that hurts the model, states reveal most of each token's "
+    "information.",
     lacks=("bits", "inversion"),
     source="docs/leaks.md; bounds: Kolchinsky and Tracey 2017, arXiv:1706.02419",
-    todo="Do not rely on noise that leaves the model usable: headscan privacy puts other defences "
-    "(rounding, projection, permutation, rotation) beside it, each with the bits it leaves "
-    "and the nats it costs.",
+    todo="Do not rely on noise that leaves the model usable: headscan privacy compares other "
+    "defences (rounding, projection, permutation, rotation) by the bits they leave and the nats "
+    "they cost.",
     limits="A lower bound, for this model's own expectation of the text as prior knowledge and "
     "for the likeliest candidates: more may leak, never less. One block and a few windows; "
     "the interval is wide.",
@@ -90,9 +89,9 @@ def text_through_noise(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -
         interval=interval_of_share,
         null=bits.guessed,
         null_of="tokens guessed without a state",
-        sentence=f"With noise of {bits.noise:g} of their spread the states of {bits.site} still "
-        f"reveal {percent}%{bound} of a token's {bits.prior_bits:.1f} bits; the best attack names "
-        f"{bits.named:.0%} of the tokens outright.",
+        sentence=f"With noise of {bits.noise:g} rms the states of {bits.site} still leak "
+        f"{percent}%{bound} of a token's {bits.prior_bits:.1f} bits; the best attack recovers "
+        f"{bits.named:.0%} of the tokens.",
     )
 
 
@@ -108,14 +107,12 @@ def text_through_noise(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -
     source="docs/flow.md",
     of_text=False,
     lacks=("flow",),
-    sentence="How far an output moves when another token is replaced, over how far when its own "
-    "is.",
-    meaning="Nothing flows between tokens: attention is cut off or broken, and each token is read "
-    "for itself.",
+    sentence="Movement of an output when another token is replaced, over that when its own is.",
+    meaning="No information flows between tokens: attention is cut off or broken.",
     todo="Look at the attention: its mask, its output projection, a norm before it. headscan flow "
     "--cut attention,mlp shows which part carries what, site by site.",
-    limits="It is a mean over places of a few short prompts at the last block. That something "
-    "flows does not say that it is used: headscan attribute asks that of one prediction.",
+    limits="A mean over positions of a few short prompts at the last block. Information that flows "
+    "need not be used: headscan attribute examines one prediction.",
 )
 def unconnected_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return how far another token moves an output over how far its own does, where measured."""

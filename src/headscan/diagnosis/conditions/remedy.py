@@ -13,14 +13,15 @@ from headscan.scanner.findings import LEANING
     known=True,
     unit="average cosine that goes away",
     silent="it has no linear output head",
-    sentence="What a bias of the output head takes off the average cosine of its input.",
-    meaning="Part of what all tokens have in common could be held by a bias of the output head: "
-    "it can go without changing a prediction.",
-    source="docs/measures/anatomy.md; Godey et al. 2024, arXiv:2401.12143",
+    sentence="Part of the average cosine at the output head's input that a bias of the head "
+    "removes.",
+    meaning="A bias of the output head could replace part of what all tokens have in common, "
+    "without changing a prediction.",
+    source="docs/measures.md; Godey et al. 2024, arXiv:2401.12143",
     todo="headscan.decone(model) returns the model with that bias, and proves that no logit "
     "changed.",
-    limits="What goes is what tokens have in common at the output head's input; inner blocks keep "
-    "theirs. Whether vectors then search better is another question (HS402).",
+    limits="Only the common direction at the output head's input is removed; inner blocks keep "
+    "theirs. Whether search improves is another question (HS402).",
 )
 def removable_direction(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return what a bias takes off the average cosine, where the output head is linear."""
@@ -53,15 +54,13 @@ def removable_direction(evidence: ModelEvidence, _earlier: list[ModelEvidence]) 
     unit="gain in recall@1",
     lacks=("remedies",),
     sentence="Gain in recall@1 of the best of the remedies tried, its interval above 0.",
-    meaning="A map of the finished vectors, fitted in one pass, lets more passages find the "
-    "passage that follows them.",
+    meaning="Post-processing the vectors improves next-passage retrieval.",
     source="docs/remedies.md; Mu and Viswanath 2018, arXiv:1702.01417",
-    todo="headscan remedy MODEL --pairs FILE fits all remedies, judges them on your own pairs and "
-    "writes the best as a module of sentence-transformers, a column of vectors or a model "
-    "(--formats).",
-    limits="Judged by consecutive passages of 16 tokens of one text, by the mean of the states "
-    "that the head reads: search among your documents may come out otherwise. Whitening "
-    "needs more vectors than a short checkup has.",
+    todo="headscan remedy MODEL --pairs FILE --out DIR judges all remedies on your own pairs and "
+    "writes the best as a folder that the model or a pipeline loads.",
+    limits="Judged on consecutive passages of 16 tokens of one text, by mean states at the head's "
+    "input: results on your documents may differ. Whitening needs more vectors than a short "
+    "checkup has.",
 )
 def remedied_search(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the gain in recall@1 of the best remedy, where remedies were tried."""
@@ -75,6 +74,6 @@ def remedied_search(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> S
         interval=best.interval("recall_at_1_gain"),
         null=0.0,
         null_of="no remedy",
-        sentence=f"Search at {remedies.site}: {remedies.sentence}.",
+        sentence=f"{remedies.sentence}, {remedies.site}.",
         advice=f"headscan remedy exports {best.text('remedy')}; fit it on more of your own texts.",
     )

@@ -16,15 +16,15 @@ from headscan.scanner.findings import CONE_ALARM, LEANING, NARROW, ROGUE_COSINE,
     brings=("HS201", "HS207", "HS401"),
     unless="HS201",
     sentence="Average cosine of the last block's tokens, without sinks.",
-    meaning="Two tokens of the last block point much the same way on average, so cosines between "
-    "them say little.",
+    meaning="The last block's tokens point in similar directions on average, so cosine "
+    "similarities between them carry little information.",
     source="Ethayarajh 2019, arXiv:1909.00512; Godey et al. 2024, arXiv:2401.12143",
     todo="Compare vectors only after centring (headscan remedy measures which map helps search). "
     "Of a model with a linear head headscan.decone moves the common direction into a bias, "
     "and no logit changes. In training: a head with a bias, or none (docs/training.md).",
-    limits="A cone is no defect by itself: a healthy model may predict well inside one. It says "
-    "that raw cosines are uninformative, not that the states are. Sinks are left out, and "
-    "one site, the last block, decides.",
+    limits="A cone is no defect by itself: a healthy model may predict well with one. Raw cosines "
+    "are then uninformative, the states are not. Sinks are left out, and only the last block is "
+    "examined.",
 )
 def narrow_cone(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the average cosine at the last block; the advice quotes that at the output head's
@@ -40,7 +40,7 @@ def narrow_cone(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen 
         site=site,
         interval=interval(row, "average_cosine"),
         null=value(evidence.null(site), "average_cosine"),
-        sentence=f"Two tokens have a cosine of {cosine:.2f} on average at {site}.",
+        sentence=f"Average cosine similarity {cosine:.2f} at {site}.",
         advice=f"{_centring_advice(evidence)}{_search_advice(evidence)}",
     )
 
@@ -49,10 +49,10 @@ def _centring_advice(evidence: ModelEvidence) -> str:
     """Return how to remove the common direction: by a bias of the output head where that helps."""
     gauge = evidence.gauge
     if gauge is None:
-        return "Centre vectors before they are compared."
+        return "Centre vectors before you compare them."
     site, cosine_before, cosine_after = gauge
     if cosine_before < LEANING:
-        return "Centre vectors before they are compared."
+        return "Centre vectors before you compare them."
     return (
         "headscan.decone(model) moves the common direction into a bias of the output head: at "
         f"{site} the average cosine goes from {cosine_before:.2f} to {cosine_after:z.2f}, and no "
@@ -68,14 +68,14 @@ def _centring_advice(evidence: ModelEvidence) -> str:
     known=True,
     brings=("HS101", "HS201", "HS202", "HS401"),
     unit="average cosine that outlying coordinates make",
-    sentence="Average cosine that outlying coordinates make alone, at the site where that is "
+    sentence="Part of the average cosine that outlying coordinates add, at the site where it is "
     "largest.",
-    meaning="A few coordinates decide how alike two tokens look; distances and probes mostly see "
-    "these few.",
+    meaning="A few coordinates dominate the similarity of two tokens, and with it distances and "
+    "probes.",
     source="Timkey and van Schijndel 2021, arXiv:2109.04404",
     todo="Standardise coordinates, or leave these out, before vectors are compared or rounded; "
-    "give them a scale of their own in 8 bits. Where a checkpoint has them and the one "
-    "before has not, look at the norms' weights and biases there.",
+    "give them their own scale in 8 bits. Where they appear between two checkpoints, look at "
+    "the weights and biases of the norms.",
     limits="Many large models have such coordinates at early blocks and work with them. The "
     "number is of cosines, not of the loss: headscan compare with a model without them "
     "shows whether the model needs them. A coordinate is outlying that makes a tenth of "
@@ -87,14 +87,16 @@ def rogue_coordinates(evidence: ModelEvidence, _earlier: list[ModelEvidence]) ->
     rogue_cosine = _rogue_cosine(row)
     if not rogue_cosine:
         return Seen(
-            value=0.0, sentence="No coordinate makes a tenth of a site's average cosine.", advice=""
+            value=0.0,
+            sentence="No coordinate causes a tenth of a site's average cosine.",
+            advice="",
         )
     site = row.text("site")
     listed = row.get("rogue_coordinates")
     coordinates = listed if isinstance(listed, list) else []
-    verb = "alone adds" if len(coordinates) == 1 else "add"
     plural = "" if len(coordinates) == 1 else "s"
     coordinate_names = f"coordinate{plural} {', '.join(map(str, coordinates))}"
+    listed_as = f"Largest {coordinate_names}"
 
     cosine = value(row, "average_cosine") or 0.0
     cosine_without = row.number("average_cosine_without_rogue")
@@ -106,10 +108,9 @@ def rogue_coordinates(evidence: ModelEvidence, _earlier: list[ModelEvidence]) ->
         value=rogue_cosine,
         site=site,
         null=None if null is None else _rogue_cosine(null),
-        sentence=f"Two tokens have a cosine of {cosine:.2f} on average at {site}; "
-        f"{coordinate_names} {verb} {rogue_cosine:.2f} to it.",
+        sentence=f"{listed_as} at {site}: {rogue_cosine:.2f} of an average cosine of {cosine:.2f}.",
         advice=f"Standardise coordinates, or set {coordinate_names} aside, before vectors are "
-        f"compared{effect}. Where predictions are bad, too, look at the weights and biases that "
+        f"compared{effect}. If predictions are also bad, look at the weights and biases that "
         f"write it.{_search_advice(evidence)}",
     )
 
@@ -140,15 +141,15 @@ def _search_advice(evidence: ModelEvidence) -> str:
     unless="HS201",
     sentence="Participation ratio of the block where it is least, without sinks: it is centred, "
     "so a cone alone does not lower it.",
-    meaning="All tokens of a layer differ along a handful of directions only: little of the text "
-    "passes it.",
+    meaning="The tokens of a layer differ along a handful of directions only, so it passes on "
+    "little of the text.",
     source="dimensional collapse: Jing et al. 2022, arXiv:2110.09348",
     todo="Look at that block's weights and at its learning rate; compare with an earlier "
     "checkpoint (headscan compare). In a run, headscan.training.Monitor warns, keeps a "
     "checkpoint or stops.",
     limits="The participation ratio counts directions by variance: a few of large variance hide "
-    "many small ones that still carry the text (see HS301). On very few tokens, or a "
-    "monotonous text, it is low of itself.",
+    "many small ones that still carry the text (see HS301). It is also low on very few "
+    "tokens and on monotonous text.",
 )
 def collapsed_layer(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the participation ratio of the block where it is least."""
@@ -180,13 +181,13 @@ def collapsed_layer(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> S
     known=True,
     unit="share of the energy",
     sentence="Share of a site's energy that its sink tokens carry, where it is largest.",
-    meaning="A few tokens, mostly the first of a window, are so long that averages over all "
-    "tokens speak of them alone.",
+    meaning="A few tokens, mostly the first of a window, have norms so large that averages over "
+    "all tokens describe them alone.",
     source="Xiao et al. 2023, arXiv:2309.17453; Sun et al. 2024, arXiv:2402.17762",
     todo="Read the columns without sinks; leave the first token out of means; give sinks a scale "
     "of their own where activations are rounded.",
-    limits="Sinks are how attention rests, in most trained transformers; they harm only who "
-    "averages or rounds over them.",
+    limits="Most trained transformers have sinks; they are a problem only for averages and "
+    "rounding over all tokens.",
 )
 def sink_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the share of the energy that sinks carry, at the site where it is largest."""
@@ -203,7 +204,9 @@ def sink_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen 
         value=energy,
         site=site,
         null=None if null is None else null.number("sink_energy"),
-        sentence=f"{sinks:.0f} of {tokens:.0f} tokens carry {energy:.0%} of the energy at {site}.",
+        sentence=f"{sinks:,.0f} of {tokens:,.0f} tokens carry {energy:.0%} of the energy at {site}."
+        if sinks
+        else "No sink tokens.",
     )
 
 

@@ -226,7 +226,7 @@
     const differ = common.filter(([path, one]) => one.value !== theirs.get(path).value);
     const models = (one) => (one.models || []).map((model) => model.name).join(", ");
     if (models(own) !== models(other)) say(`This page: ${models(own)}. That file: ${models(other)}. Numbers are matched by the names of models and sites.`);
-    say(`${common.length} numbers stand in both; ${differ.length} differ${differ.length > MOST ? `, of which ${MOST} are shown` : ""}; ${mine.size - common.length} stand only here, ${theirs.size - common.length} only there.`);
+    say(`${common.length} shared numbers, ${differ.length} different${differ.length > MOST ? ` (${MOST} shown)` : ""}; ${mine.size - common.length} only in this result, ${theirs.size - common.length} only in that one.`);
     if (!differ.length) return;
     const box = element("div", "box");
     Object.assign(box, { tabIndex: 0 });

@@ -30,6 +30,8 @@ def notebook(page: Page) -> str:
         f"<b>{_escaped(titles)}</b>",
         f'<div style="{subtitle_style}">{_escaped(page.head.subtitle)}</div>',
     ]
+    if page.head.conclusion:
+        pieces.append(f"<div>{_escaped(page.head.conclusion)}</div>")
     if page.findings:
         items = "".join(map(_item, page.findings[:MOST_FINDINGS]))
         pieces.append(f'<ul style="list-style:none;margin:.5em 0;padding:0">{items}</ul>')

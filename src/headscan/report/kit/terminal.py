@@ -86,6 +86,8 @@ def terminal(page: Page, *, whole: bool = False) -> RenderableType:
     heading = Text(f"\n{', '.join(map(clean, page.head.titles))}", style="bold")
     subtitle_style = "bold red" if page.head.alarm else "not bold dim"
     heading.append(f"\n{clean(page.head.subtitle)}", style=subtitle_style)
+    if page.head.conclusion:
+        heading.append(f"\n{clean(page.head.conclusion)}")
     renderables: list[RenderableType] = [heading]
     for part in page.parts():
         renderables += _part(part, whole)

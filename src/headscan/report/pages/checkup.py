@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from headscan.measures.measure import leading
 from headscan.report.kit import (
@@ -59,8 +58,10 @@ LEAST_BRANCH_SHARE = 0.02
 
 
 @section("checkup", 10)
-def shape(result: CheckupResult) -> Section:
-    """Return average cosine and directions in use over depth."""
+def shape(result: CheckupResult) -> Section | None:
+    """Return average cosine and directions in use over depth; None where no model has two sites."""
+    if max(len(examined.evidence.sites) for examined in result.examinations) < 2:
+        return None
     figure = Figure(
         "shape",
         lambda: _shape_by_site(result),
@@ -79,24 +80,19 @@ def shape(result: CheckupResult) -> Section:
 
 def _shape_by_site(result: CheckupResult) -> go.Figure:
     """Return two panels, one measure each, with a line a model and its random weights."""
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
-    figure.update_layout(figures.empty("", "").layout)
     all_rows = []
     for examined in result.examinations:
         all_rows += [Row(row | {"model": examined.model}) for row in examined.evidence.sites]
     axis = Axis(all_rows, result.models)
-    for panel, (measure, axis_title) in enumerate(SHAPE_PANELS, 1):
+    figure = figures.stacked(axis.title, [title for _, title in SHAPE_PANELS])
+    for panel, (measure, _) in enumerate(SHAPE_PANELS, 1):
         for index, examined in enumerate(result.examinations):
             for line in _shape_lines(axis, examined, index):
                 _add_shape_line(figure, line, measure, panel)
-        figure.update_yaxes(title_text=axis_title, row=panel, col=1)
     ticks = axis.ticks(all_rows)
-    figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
-    figure.update_xaxes(title_text=axis.title, row=2, col=1)
-    figure.update_yaxes(type="log", dtick=1, row=2, col=1)
-    look = {"title_font_size": 12, "color": palette.ROLES["muted"][0], "fixedrange": True}
-    figure.update_xaxes(**look)
-    return figure.update_yaxes(**look, gridcolor=palette.ROLES["hairline"][0])
+    labels = [literal(label) for label in ticks.values()]
+    figure.update_xaxes(tickvals=list(ticks), ticktext=labels)
+    return figures.set_log(figure, "y2")
 
 
 @dataclass(frozen=True)
@@ -158,8 +154,7 @@ def _add_shape_line(figure: go.Figure, line: ShapeLine, measure: str, panel: int
         legendgroup=line.group,
         error_y=figures.error_bars(values, intervals),
         line={"color": palette.model_colour(line.index), "dash": dash},
-        row=panel,
-        col=1,
+        yaxis=f"y{panel}" if panel > 1 else "y",
     )
 
 
@@ -191,7 +186,7 @@ def conditions(result: CheckupResult) -> Section:
         "it was measured. Open one by a click."
     )
     raw = Raw("checkup_conditions.html.j2", {"conditions": entries})
-    return Section("What was looked for", lead, [raw])
+    return Section("Conditions", lead, [raw])
 
 
 def _condition_entry(result: CheckupResult, row: SheetRow) -> ConditionEntry:
@@ -406,7 +401,7 @@ def cure(result: CheckupResult) -> Section | None:
         "This section shows what helps against the direction that all tokens share, and what helps "
         "in search, as far as it was measured on this model."
     )
-    return Section("Cure: what would help", lead, parts)
+    return Section("Remedy: what would help", lead, parts)
 
 
 def _biases(result: CheckupResult) -> list[Part]:

@@ -180,7 +180,7 @@ def _what_was_read(result: CheckupResult) -> str:
     evidence = result.examinations[0].evidence
     references = len(compared_with(evidence))
     kind = "embedding models" if evidence.embeds else "reference models"
-    beside = f"beside {references} healthy {kind}"
+    beside = f"compared with {references} healthy {kind}"
     if result.population:
         beside += f" (population {result.population})"
     text = result.protocol.text

@@ -214,9 +214,13 @@ def _remark(observation: Observation, state: str, passed: str) -> str:
         return "ignored"
     if state == "possible":
         uncertain = observation.sure is False
-        return "the interval holds the limit" if uncertain else "too little was read"
+        return (
+            "uncertain: the 95 % interval includes the threshold"
+            if uncertain
+            else "too little text"
+        )
     if _is_beyond(observation) and not observation.present:
-        return "the interval holds 0"
+        return "not significant"
     return ""
 
 

@@ -85,7 +85,7 @@ def _first_advice(result: CheckupResult) -> list[Text]:
 def _columns(rows: Sequence[SheetRow], models: Sequence[SheetModel]) -> RichTable:
     """Return a row a condition and a column a model."""
     grid = plain_grid()
-    grid.add_column(Text("looked for"), overflow="fold")
+    grid.add_column(Text("condition"), overflow="fold")
     grid.add_column(Text("limit"), no_wrap=True)
     for model in models:
         grid.add_column(Text("\n".join(wrap(clean(model.name), NAME_WIDTH))), no_wrap=True)

@@ -86,7 +86,7 @@ SHAPE_TERMS = {
     ),
     "bits_lower": Term(
         "bits, at least",
-        "What a state in noise tells of which of the tokens it is of: U(2σ).",
+        "Information that a noisy state gives about its token: U(2σ).",
         unit="bits",
     ),
     "bits_upper": Term(
@@ -132,12 +132,28 @@ def damage(result: DamageResult) -> Head:
     """Return both models, and how much the second diverges from the first."""
     row = result.totals["whole"]
     first, second = (named(model.name) for model in result.models)
+    interval = row.interval("loss_change")
+    ends = f" [{number(interval[0])}, {number(interval[1])}]" if interval else ""
     sentence = (
         f"{second} diverges from {first} by {number(row.number('kl'))} nats a token and its loss "
-        f"changes by {number(row.number('loss_change'))}; {number(row.number('top1_agreement'))} "
-        f"of its likeliest tokens are the same, on {result.tokens:,} predictions."
+        f"changes by {number(row.number('loss_change'))}{ends}; "
+        f"{number(row.number('top1_agreement'))} of its likeliest tokens are the same, on "
+        f"{result.tokens:,} predictions."
     )
-    return Head([first, second], sentence)
+    return Head([first, second], sentence, conclusion=_conclusion(row, first, second))
+
+
+def _conclusion(row: Row, first: str, second: str) -> str:
+    """Say if the change of the loss is significant, and how to set a limit."""
+    interval = row.interval("loss_change")
+    limit = "To fail a build above a divergence, use --limit kl=VALUE --fail-on."
+    if interval is None:
+        return limit
+    if interval[0] > 0:
+        return f"{second} predicts significantly worse than {first}. {limit}"
+    if interval[1] < 0:
+        return f"{second} predicts significantly better than {first}. {limit}"
+    return f"No loss of {second} against {first} is shown on this text. {limit}"
 
 
 @section("damage", 10)
@@ -167,13 +183,13 @@ def _part_by_part(result: DamageResult, isolated: Sequence[Row]) -> Section:
     numbers = table(result.damage, "block", *columns, terms=TERMS, title="Parts")
     sums = {name: number(value) for name, value in result.sums.items()}
     note = Prose(
-        f"Alone the parts' divergences add up to {sums['isolated']}, restored alone to "
-        f"{sums['restored']}; the whole second model's is {sums['total']}: the rest is what parts "
-        "do together. Accumulated shares add up to 1."
+        f"Divergences of single parts add up to {sums['isolated']} (restored singly: "
+        f"{sums['restored']}), the whole model's is {sums['total']}; the difference is the "
+        "interaction of parts. Accumulated shares add up to 1."
     )
     lead = (
-        "Isolated: one part of the second model is put into the first. Accumulated: all parts up "
-        f"to it are. The numbers are of {result.sampled:,} predictions."
+        "Isolated: one part of the second model replaces that of the first. Accumulated: all parts "
+        f"up to it do. {result.sampled:,} predictions."
     )
     return Section("Part by part", lead, [figure, numbers, note], name="parts")
 
@@ -213,7 +229,7 @@ def shape(result: DamageResult) -> Section | None:
     phrases = _changed_sites(result.shape)
     if phrases:
         text = ", ".join(phrases)
-        sentence = f"The interval of the change, paired by token, leaves out 0 {text}."
+        sentence = f"Significant changes, paired by token: {text}."
         section_parts.append(Prose(sentence))
     lead = "The states of both models behind each part that changes them."
     return Section("The shape, before and after", lead, section_parts, name="shape")
@@ -248,5 +264,5 @@ def _changed_sites(rows: Sequence[Row]) -> list[str]:
             interval[0] > 0 or interval[1] < 0 for interval in intervals if interval is not None
         ]
         if excludes_zero:
-            phrases.append(f"at {sum(excludes_zero)} of {len(excludes_zero)} sites for {words}")
+            phrases.append(f"{words} at {sum(excludes_zero)} of {len(excludes_zero)} sites")
     return phrases

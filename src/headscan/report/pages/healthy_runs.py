@@ -84,7 +84,7 @@ def series_beside(result: ScanResult) -> Section | None:
 
 
 def _not_comparable(reason: str) -> Section:
-    sentence = f"It cannot be compared with healthy runs, so no band is drawn: {reason}."
+    sentence = f"No reference curves of healthy runs: {reason}."
     return Section(TITLE, parts=[Prose(sentence)])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from headscan.remedies.judge import best_of
 from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, page, section, table
 from headscan.report.kit.figures import empty
 from headscan.report.kit.palette import depth_colours
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from headscan.run import Row
 
 GAIN = "recall_at_1_gain"
+DENSE = "dense"
 TERMS = {
     "remedy": Term("remedy"),
     "recall_at_1": Term(
@@ -34,6 +36,22 @@ TERMS = {
     GAIN: Term(
         "gain",
         "Change of recall@1 against the vectors as they are, paired by query; intervals hold for "
+        "all remedies at once.",
+        places=3,
+        spread=True,
+    ),
+    "ndcg_at_10": Term(
+        "nDCG@10",
+        "Graded relevance of the ten nearest documents, discounted by rank; 1 is the best order.",
+        places=3,
+        spread=True,
+    ),
+    "mrr": Term(
+        "MRR", "Mean reciprocal rank of the first relevant document.", places=3, where="page"
+    ),
+    "ndcg_at_10_gain": Term(
+        "gain",
+        "Change of nDCG@10 against the vectors as they are, paired by query; intervals hold for "
         "all remedies at once.",
         places=3,
         spread=True,
@@ -64,7 +82,25 @@ def remedies(result: RemedyResult) -> Head:
         f"{len(result.about)} remedies for vectors of width {result.width:,} at {result.site}, "
         f"fitted on {result.fitted:,} and judged by {result.held_out:,} others."
     )
-    return Head([f"Remedies for {named(result.models[0].name)}"], sentence)
+    name = named(result.models[0].name)
+    return Head([f"Remedies for {name}"], sentence, conclusion=_conclusion(result))
+
+
+def _conclusion(result: RemedyResult) -> str:
+    """Name the remedy with the largest significant gain, and how it is applied; or say none has."""
+    if not any(row.number(GAIN) is not None for row in result.rows):
+        return "Whether a remedy improves retrieval needs partners: give --pairs or --partners."
+    remedy = best_of(result.rows)
+    if remedy is None:
+        return "No remedy improves recall@1 significantly: use the vectors as they are."
+    row = result.row(remedy)
+    low, high = row.interval(GAIN) or (float("nan"), float("nan"))
+    paths = [file.path for file in result.exported if (file.remedy, file.format) == (remedy, DENSE)]
+    how = f"write it with --export {remedy}."
+    if paths:
+        how = f"apply it with headscan.remedies.RemedyTransformer.load({paths[0]!r})."
+    gain = row.number(GAIN) or 0.0
+    return f"{remedy} raises recall@1 by {gain:.3f} [{low:.3f}, {high:.3f}]: {how}"
 
 
 @section("remedy", 10)
@@ -80,7 +116,10 @@ def gains(result: RemedyResult) -> list[Section] | None:
 
 def _retrieval(name: str, rows: list[Row]) -> Section:
     """Return how often queries of a set of pairs find their partner with each remedy."""
+    number = "ndcg_at_10" if "ndcg_at_10" in rows[0] else "recall_at_1"
     columns = ["recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine"]
+    if number == "ndcg_at_10":
+        columns[2:3] = ["ndcg_at_10", "mrr", f"{number}_gain"]
     if rows[0].number("spearman") is not None:
         columns.append("spearman")
     numbers = table(
@@ -88,36 +127,36 @@ def _retrieval(name: str, rows: list[Row]) -> Section:
     )
     figure = Figure(
         f"gain-{name}",
-        partial(_gains, rows),
-        f"Gain in recall@1 of {name}, a line a remedy, with intervals; 0 is the vectors as they "
-        "are",
+        partial(_gains, rows, TERMS[number].title, f"{number}_gain"),
+        f"Gain in {TERMS[number].title} of {name}, a line a remedy, with intervals; 0 is the "
+        "vectors as they are",
         "Intervals right of 0: the remedy helps. Paired by query, wide enough for all remedies at "
         "once.",
     )
     lead = (
-        f"{rows[0]['queries']:,} queries, each to find its partner among {rows[0]['items']:,} "
-        "items; nothing was fitted on any of them."
+        f"{rows[0]['queries']:,} queries search among {rows[0]['items']:,} items; nothing was "
+        "fitted on the queries."
     )
     anchor = f"retrieval-{name}".replace(" ", "-")
     return Section(f"Retrieval: {name}", lead, [numbers, figure], name=anchor)
 
 
-def _gains(rows: list[Row]) -> go.Figure:
+def _gains(rows: list[Row], title: str, gain: str) -> go.Figure:
     """Return the gain of each remedy with its interval, the first remedy on top."""
     remedy_names = []
     values = []
     above = []
     below = []
     for row in reversed(rows):
-        interval = row.interval(GAIN)
+        interval = row.interval(gain)
         if interval is None:
             continue
-        value = row.number(GAIN) or 0.0
+        value = row.number(gain) or 0.0
         remedy_names.append(literal(row.text("remedy")))
         values.append(value)
         below.append(value - interval[0])
         above.append(interval[1] - value)
-    figure = empty("gain in recall@1", "")
+    figure = empty(f"gain in {title}", "")
     figure.add_scatter(
         x=values,
         y=remedy_names,

@@ -122,12 +122,8 @@ def _subtitle(result: ScanResult) -> str:
     windows = f", in {cut}" if cut else ""
     model_count = len(models(result))
     several = f"{model_count} models, " if model_count > 1 else ""
-    return f"{tokens} {unit}{source}{windows}, {several}{_count(len(result.sites), 'site')}."
-
-
-def _count(number: int, thing: str) -> str:
-    """Return '1 site' or '3 sites'."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    sites = f"{len(result.sites)} sites" if len(result.sites) > 1 else "1 site"
+    return f"{tokens} {unit}{source}{windows}, {several}{sites}."
 
 
 def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
@@ -138,8 +134,13 @@ def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
     field = leading(row, "average_cosine")
     cosine = row.number(field)
     interval = row.interval(field) if cosine is not None else None
+    alarming = any(
+        finding.code == "HS101" and finding.model == model and finding.level == "alarm"
+        for finding in result.findings
+    )
     return {
         "name": named(model),
+        "alarming": alarming,
         "site": row.text("site"),
         "cosine": cosine,
         "cone": drawing(cosine),
@@ -162,10 +163,10 @@ def _sinks_of(rows: list[Row]) -> str:
     rank_without = row.number("effective_rank_without_sinks")
     ranks = ""
     if rank_with and rank_without:
-        ranks = f" and leave an effective rank of {rank_with:.1f} of {rank_without:.0f}"
+        ranks = f"; with them the effective rank is {rank_with:.1f} instead of {rank_without:.0f}"
     return (
-        f"Without sink tokens: {share:.1%} of the tokens are {length:.0f} times as long as the "
-        f"others at {row.text('site')}, where they carry {energy_text} of the energy{ranks}."
+        f"Without sink tokens: they ({share:.1%} of the tokens, {length:.0f} times as long as "
+        f"others) carry {energy_text} of the energy at {row.text('site')}{ranks}."
     )
 
 
@@ -183,7 +184,7 @@ def certainty(result: ScanResult) -> Section | None:
         "Documents count as independent. Windows of one continuous text depend on each other, so "
         "they count as fewer."
     )
-    return Section("What the intervals rest on", lead, parts)
+    return Section("What the intervals are based on", lead, parts)
 
 
 def _effective_clusters(model: str, rows: list[Row]) -> str:
@@ -197,12 +198,8 @@ def _effective_clusters(model: str, rows: list[Row]) -> str:
     count_text = f"{most:.0f}"
     if round(least) < round(most):
         count_text = f"{least:.0f} ({least_site}) to {most:.0f} ({most_site})"
-    kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
-    noun = "ones" if round(most) > 1 else "one"
-    return (
-        f"{model}: the least certain interval of each site rests on {kinds} that are worth about "
-        f"{count_text} independent {noun}."
-    )
+    noun = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
+    return f"{model}: intervals are based on about {count_text} independent {noun}."
 
 
 @section("scan", 99)

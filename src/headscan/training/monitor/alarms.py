@@ -203,7 +203,7 @@ class LossSpike(AlarmRule):
     memory = 8
     ground = 0.05
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
-    report = "The loss leapt from {before:.3f} to {now:.3f}."
+    report = "The loss jumped from {before:.3f} to {now:.3f}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +304,7 @@ class AttentionCollapse(AlarmRule):
     scale = -1
     within = (1e-3, 1.0)
     report = (
-        "A head at {where} looks at one place: its share of the greatest entropy fell from "
+        "A head at {where} attends to one position: its share of the greatest entropy fell from "
         "{before:.3g} to {now:.3g}."
     )
 
@@ -373,7 +373,8 @@ class FrozenLayer(AlarmRule):
         float, Option("Decimal logarithm of the factor between the last two readings.", above=0)
     ] = 3.0
     report = (
-        "{where} stands still while others move: is it frozen, or are its updates lost to rounding?"
+        "{where} does not change while others do: is it frozen, or are its updates lost to "
+        "rounding?"
     )
 
     def _worse(self, recent: Sequence[float]) -> float:
@@ -392,7 +393,7 @@ class RowSpike(AlarmRule):
     within = (1.0, math.inf)
     report = (
         "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median one: "
-        "look at what it stands for."
+        "look at its token or feature."
     )
 
 
