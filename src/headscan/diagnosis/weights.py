@@ -100,7 +100,8 @@ def equal_rows_of(lens: Lens, token_ids: Sequence[int]) -> EqualRows | None:
     if table is None or table.ndim != 2 or not token_ids:
         return None
     distinct = torch.tensor(sorted(set(token_ids)), device=table.device)
-    rows = table.detach()[distinct]
+    rows = table.detach()[distinct].float().cpu()
+    distinct = distinct.cpu()
     _, group_of_row, counts = rows.unique(dim=0, return_inverse=True, return_counts=True)
     sharing = (counts[group_of_row] > 1).nonzero()[:, 0]
     examples = []

@@ -129,9 +129,7 @@ def find_structure(model: Any, context: int | None) -> Structure:
     )
 
 
-def _sites_of_trial(
-    model: Any, shape: tuple[int, int]
-) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
+def _sites_of_trial(model: Any, shape: tuple[int, int]) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
     with evaluating(model):
         trace = _trial(model, shape)
         stacks = tuple(
