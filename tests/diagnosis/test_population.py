@@ -132,7 +132,7 @@ def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path
     )
     assert edition() != edition_before
     monkeypatch.setattr(script, "population", module.population)
-    page = script.pages()[ROOT / "docs" / "population.md"]
+    page = script.pages()[ROOT / "docs" / "generated" / "population.md"]
     assert f"Edition {edition()}" in page
     assert "| mine | a model of mine |" in page
 
