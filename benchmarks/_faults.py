@@ -47,9 +47,15 @@ def change_output(module: nn.Module, change: Callable[[Tensor], Tensor]) -> None
     """Replace the module's first output by `change(output)` for as long as the module lives."""
 
     def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-        return with_first_tensor(output, change(first_tensor(output)))
+        return with_first_tensor(output, change(_tensor_of(output)))
 
     module.register_forward_hook(hook)
+
+
+def _tensor_of(output: Any) -> Tensor:
+    tensor = first_tensor(output)
+    assert tensor is not None
+    return tensor
 
 
 def rogue(lens: Lens, dose: float = 30) -> None:
@@ -73,9 +79,9 @@ def collapsed(lens: Lens) -> None:
     change_output(module, lambda x: mean + (x - mean) @ basis.T @ basis)
 
 
-def head_of(lens: Lens) -> nn.Module:
+def head_of(lens: Lens) -> Any:
     """The output layer with weights of its own."""
-    head: nn.Module = lens.model.get_output_embeddings()
+    head = lens.model.get_output_embeddings()
     head.weight = nn.Parameter(head.weight.detach().clone())
     return head
 

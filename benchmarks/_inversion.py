@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from headscan.model import Lens
 
@@ -57,6 +57,7 @@ def random_model(
 ) -> Lens:
     """A GPT-2 or a Llama with random weights."""
     torch.manual_seed(seed)
+    model: PreTrainedModel
     if kind == "gpt2":
         model = GPT2LMHeadModel(
             GPT2Config(

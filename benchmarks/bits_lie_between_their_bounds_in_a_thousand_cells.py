@@ -106,11 +106,11 @@ def prompts(models: Path) -> list[Cell]:
             states = Slice(sites=(f"block.{block}",)).on(lens).run(ids)[:, 1:]
         for points in (states[:, -1], states.flatten(1)):
             found += _enumerated("105² prompts", points, pairs, 256, NOISES, block)
-    block = Prefix(Slice(sites=("block.2",)).on(lens), ids)
+    prefix = Prefix(Slice(sites=("block.2",)).on(lens), ids)
     rows = torch.arange(len(ids))
     third = torch.cat(
         [
-            block.evaluate(part.repeat_interleave(SIZE), every.repeat(len(part)))
+            prefix.evaluate(part.repeat_interleave(SIZE), every.repeat(len(part)))
             for part in rows.split(441)
         ]
     )

@@ -70,7 +70,9 @@ def measure(name: str, order: int, ids: np.ndarray, repeats: int, dict_tokens: i
                 f"create table counted as select {', '.join(columns())}, count(*) n from grams "
                 "group by all"
             )
-            return connection.execute("select count(*) from counted").fetchone()[0]
+            row = connection.execute("select count(*) from counted").fetchone()
+            assert row is not None
+            return int(row[0])
 
     def polars() -> int:
         table = pl.DataFrame(columns())

@@ -12,10 +12,12 @@ by, with its 95 % interval. Text: stories.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from _table import needs, show
 
 import headscan
+from headscan.comparison.result import DamageResult
 from headscan.model import Lens
 from headscan.model.partwise import PartwiseModel
 
@@ -46,10 +48,11 @@ def choices(name: str, lens: Lens) -> None:
             with parts.ready(part):
                 pass
         saved = all_bytes - sum(parts.bytes[part] for part in parts.parts[1:-1])
-        read = {"max_tokens": 16384, "context": 64, "sample": 4096}
+        read: dict[str, Any] = {"max_tokens": 16384, "context": 64, "sample": 4096}
         result = headscan.compare(
             name, "stories", damage=True, against=rounding, keep=saved * 0.45, **read
         )
+        assert isinstance(result, DamageResult)
         for row in result.choices:
             if row["choice"] in ("uniform", "random"):
                 ends = row.interval("more_kl")

@@ -14,6 +14,7 @@ cosines; texts encoded; processor seconds.
 import csv
 import sys
 import time
+from typing import Any
 
 from _table import needs
 
@@ -21,6 +22,10 @@ from headscan.inversion import invert
 from headscan.inversion.methods import Joint
 from headscan.leaks.query_inversion import QueryInversion, encoder_of, recovered
 from headscan.model import Lens
+
+
+def _token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
 
 
 def main() -> None:
@@ -55,15 +60,17 @@ def main() -> None:
         queries = attack.queries - queries_before
         print(f"{text!r} -> {answers[-1]!r} ({queries:,} queries, {seconds:.0f} s)", flush=True)
     judged = encoder_of(Lens.load(judge))
-    ids = [
-        [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-        for texts in (texts_read, answers)
-    ]
-    for row in recovered("beam", *ids, judged(texts_read), judged(answers), attack.queries):
-        print(
-            f"{row.setting}: {row.quantity} {row.value:.2f} [{row.interval[0]:.2f}, "
-            f"{row.interval[1]:.2f}] of {row.count}"
-        )
+    rows = recovered(
+        "beam",
+        _token_ids(tokenizer, texts_read),
+        _token_ids(tokenizer, answers),
+        judged(texts_read),
+        judged(answers),
+        attack.queries,
+    )
+    for row in rows:
+        ends = "" if row.interval is None else f"[{row.interval[0]:.2f}, {row.interval[1]:.2f}]"
+        print(f"{row.setting}: {row.quantity} {row.value:.2f} {ends} of {row.count}")
     for text in texts_read[:joint]:
         start = time.process_time()
         result = invert(lens, text, given="embedding", method=Joint(budget=60_000))

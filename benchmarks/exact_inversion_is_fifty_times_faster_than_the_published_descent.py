@@ -12,22 +12,35 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from _inversion import ASSETS, prompts_of, random_model
+from torch import Tensor
 
 from headscan.inversion import descend, exact, preset
 from headscan.inversion.table import table_of
 from headscan.model import Lens
-from headscan.model.slicing import Slice
+from headscan.model.slicing import Slice, SlicedModel
 
 LENGTH = 8
 
 
-def seconds(run) -> tuple[float, object]:
+def seconds(run: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
     returned = run()
     return time.process_time() - start, returned
+
+
+def _exactly(cut: SlicedModel, targets: Tensor) -> list[Any]:
+    return [exact(cut, [states])[0] for states in targets]
+
+
+def _by_descent(cut: SlicedModel, targets: Tensor) -> list[Tensor]:
+    adam = preset("adam")
+    return [descend(cut, states[None], LENGTH, adam).tokens[0] for states in targets]
 
 
 def main() -> None:
@@ -48,18 +61,14 @@ def main() -> None:
         for block in (0, lens.depth - 1):
             cut = Slice(sites=(f"block.{block}",)).on(lens)
             target = cut.run(ids)
-            built, _ = seconds(lambda cut=cut: table_of(cut))
+            built, _ = seconds(partial(table_of, cut))
             exact(cut, [target[0]])  # warm
-            spent, inversions = seconds(
-                lambda cut=cut, target=target: [exact(cut, [states])[0] for states in target]
-            )
+            spent, inversions = seconds(partial(_exactly, cut, target))
             right = float(
                 (torch.tensor([inversion.tokens for inversion in inversions]) == ids).float().mean()
             )
             published, _ = seconds(
-                lambda cut=cut, target=target: descend(
-                    cut, target[:1], LENGTH, preset("seed", steps=200)
-                )
+                partial(descend, cut, target[:1], LENGTH, preset("seed", steps=200))
             )
             published *= 10
             slow = descend(cut, target, LENGTH, preset("seed"))
@@ -73,12 +82,7 @@ def main() -> None:
                 f"{float((slow.tokens == ids).float().mean()):.2f}",
                 f"{published * count / spent:.0f}",
             ]
-            took, descended = seconds(
-                lambda cut=cut, target=target: [
-                    descend(cut, states[None], LENGTH, preset("adam")).tokens[0]
-                    for states in target
-                ]
-            )
+            took, descended = seconds(partial(_by_descent, cut, target))
             cells += [
                 f"{1000 * took / count:.0f} ms",
                 f"{float((torch.stack(descended) == ids).float().mean()):.2f}",

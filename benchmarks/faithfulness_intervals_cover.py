@@ -45,12 +45,17 @@ def numbers(lens: Lens, text: str) -> np.ndarray:
     return np.column_stack([values, random - values[:, 0]])
 
 
+def _holds(span: tuple[float, float] | None, aim: float) -> bool:
+    assert span is not None
+    return span[0] <= aim <= span[1]
+
+
 def covered(draws: list[np.ndarray], truth: np.ndarray) -> list[float]:
     """Of draws [8, 3] how often each number's interval holds the truth [3]."""
     hits = []
     for draw in draws:
         spans = [over_predictions(column) for column in draw.T]
-        hits.append([low <= aim <= high for (low, high), aim in zip(spans, truth, strict=True)])
+        hits.append([_holds(span, aim) for span, aim in zip(spans, truth, strict=True)])
     return np.mean(hits, axis=0).tolist()
 
 

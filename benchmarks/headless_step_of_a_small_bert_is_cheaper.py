@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from _losses import _status, machine, projected_everywhere
@@ -56,7 +57,8 @@ def measure(form: str, vocabulary: int, batch: int, repeats: int) -> dict:
         num_attention_heads=8,
         intermediate_size=2048,
     )
-    model = BertModel(config, add_pooling_layer=False).to(device, dtype)
+    model: Any = BertModel(config, add_pooling_layer=False)
+    model.to(device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     law = 1 / (torch.arange(1, vocabulary + 1).double() + 2.7) ** 1.05
     ids = torch.multinomial(law, batch * CONTEXT, replacement=True).view(batch, CONTEXT).to(device)

@@ -77,7 +77,7 @@ BYTES = {"tiny-rwkv-4v0-660K": "bytes"}
 """Models that come without a tokenizer."""
 
 
-def norms(lens: Lens) -> list[nn.Module]:
+def norms(lens: Lens) -> list[Any]:
     """Every norm, in the model's order: the last is the final norm."""
     return [
         module
@@ -168,7 +168,7 @@ def swapped(lens: Lens) -> None:
     mine[-2].load_state_dict(second_state)
 
 
-def times_eight(norm: nn.Module) -> None:
+def times_eight(norm: Any) -> None:
     norm.weight.data *= 8
     if getattr(norm, "bias", None) is not None:
         norm.bias.data *= 8
@@ -257,7 +257,8 @@ def examined(source: Any, reading: str, tokens: int, **options: Any) -> dict[str
         for observation in result.examinations[0].observations
         if observation.code.startswith(("HS1", "HS2"))
     }
-    alarms = [finding.code for finding in result.findings if not finding.known]
+    assert result.protocol.text is not None
+    alarms = [finding.code for finding in result.findings if finding.level == "alarm"]
     return {
         "alarms": alarms,
         "loss": None if loss is None else loss.number("loss"),

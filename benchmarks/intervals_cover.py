@@ -226,7 +226,7 @@ def anatomy(job: Job) -> dict[str, object]:
         if len(document) > 20
     ]
     pool = [lens.tokenizer.decode(ids) for ids in cut if len(ids) == job.tokens][:1200]
-    intervals_by_part: dict[tuple[str, str], list[tuple[float, list[float]]]] = {}
+    intervals_by_part: dict[tuple[str, str], list[tuple[Any, Any]]] = {}
     for draw in range(job.draws):
         texts = random.Random(draw).sample(pool, job.documents)
         scan = headscan.scan(
@@ -236,7 +236,7 @@ def anatomy(job: Job) -> dict[str, object]:
             if row["kind"] in ("branch", "band", "position"):
                 intervals_by_part.setdefault((row.text("kind"), row.text("part")), []).append(
                     (row["share"], row["interval"])
-                )  # type: ignore[arg-type]
+                )
     rows: dict[str, list[list[float]]] = {}
     for (kind, _), draws in intervals_by_part.items():
         values = np.array([value for value, _ in draws])
@@ -294,7 +294,7 @@ def main() -> None:
             and job.documents > 1
             and not job.width
         ):
-            row = kept(f"anatomy {CODE} {job}", lambda job=job: anatomy(job))  # type: ignore[misc]
+            row = kept(f"anatomy {CODE} {job}", lambda job=job: anatomy(job))
             kinds = ", ".join(
                 f"{kind} {row[kind][0]:.2f}, {row[kind][1]:.2f}"
                 for kind in ("branch", "band", "position")
@@ -319,7 +319,7 @@ def main() -> None:
         if arguments.model not in (None, job.model):
             continue
         try:
-            row = kept(f"{CODE} {job}", lambda job=job: measured(job, arguments.cache))  # type: ignore[misc]
+            row = kept(f"{CODE} {job}", lambda job=job: measured(job, arguments.cache))
         except headscan.BadInput as absent:
             print(f"{job.model}: {absent}", file=sys.stderr)
             continue

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from _losses import _status, machine
@@ -29,12 +30,13 @@ def measure(kind: str, context: int, width: int, blocks: int) -> dict:
     """{"seconds", "peak"} of one forward and backward pass over embeddings."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    common = {
+    common: dict[str, Any] = {
         "vocab_size": 64,
         "hidden_size": width,
         "num_hidden_layers": blocks,
         "max_position_embeddings": context,
     }
+    model: torch.nn.Module
     if kind == "mixer":
         model = MixerModel(MixerConfig(**common))
     else:

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from _stdlib_text import characters, labels, tokens
 from _table import show
+from cvxpy.atoms.affine.binary_operators import multiply
+from cvxpy.atoms.norm_nuc import normNuc
 
 from headscan.ntp import svm
 
@@ -38,10 +40,10 @@ def by_scs(S: np.ndarray) -> dict:
     inside = S.T.astype(float)
     difference = np.ones((V, 1)) @ level - L
     model = [
-        cp.multiply(inside, difference) == 0,
-        cp.multiply(1 - inside, difference) >= 1 - inside,
+        multiply(inside, difference) == 0,
+        multiply(1 - inside, difference) >= 1 - inside,
     ]
-    problem = cp.Problem(cp.Minimize(cp.normNuc(L)), model)
+    problem = cp.Problem(cp.Minimize(normNuc(L)), model)
     started = time.perf_counter()
     cpu = time.process_time()
     problem.solve(solver="SCS")

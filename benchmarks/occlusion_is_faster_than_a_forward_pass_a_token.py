@@ -198,11 +198,13 @@ def main() -> None:
                 | {"products of the loop ×": f"{gain:.1f}", "scores apart by": f"{apart:.0e}"}
             )
     show(rows)
-    peers = ", ".join(f"{name} {version(name)}" for name in methods if name in ("captum", "inseq"))
+    versions = ", ".join(
+        f"{name} {version(name)}" for name in methods if name in ("captum", "inseq")
+    )
     print(
         "\nProcessor seconds of one thread, the same prompt and substitute; '×': how many times "
         "headscan's time a peer takes "
-        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products "
+        f"({versions or 'no peer was installed'}). 'Products of the loop': its matrix products "
         "outside attention for "
         "one of headscan's, the most "
         "that a machine busy with nothing else could gain; times above it come from fewer starts "

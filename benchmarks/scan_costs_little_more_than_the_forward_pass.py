@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -190,7 +191,12 @@ def main() -> None:
             return
         work = batches(options.tokens)
         start = time.perf_counter()
-        ways = {"bare": bare, "scan": scanned, "obvious": obvious, "obvious_both": obvious_both}
+        ways: dict[str, Callable[..., object]] = {
+            "bare": bare,
+            "scan": scanned,
+            "obvious": obvious,
+            "obvious_both": obvious_both,
+        }
         ways[options.way](lens, work)
         print(json.dumps({"seconds": time.perf_counter() - start, "peak_mib": peak()}))
         return

@@ -194,8 +194,8 @@ def main() -> None:
     injected = max(1, count // 5)
     plan: list[tuple[int, str | None]] = [(k, None) for k in range(count)]
     plan += [(1000 + k, None) for k in range(count)]
-    for fault in FAULTS:
-        plan += [(2000 + k, fault) for k in range(injected)]
+    for name in FAULTS:
+        plan += [(2000 + k, name) for k in range(injected)]
     plan += [(3000 + k, "loss") for k in range(2 * injected)]
     with STORE.open("a") as store:
         for number, fault in plan:

@@ -53,7 +53,7 @@ STEPS = 56
 BATCH = 8
 AT = 40
 KINDS = ("gpt2", "llama", "mixtral")
-SPECIAL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+SPECIAL: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
 
 @dataclass
@@ -205,7 +205,7 @@ def model_of(kind: str, vocabulary: int, context: int, draw: np.random.Generator
                 **SPECIAL,
             )
         )
-    options = {
+    options: dict[str, Any] = {
         "vocab_size": vocabulary,
         "hidden_size": width,
         "intermediate_size": 2 * width,
@@ -295,9 +295,9 @@ def trained(
 def spikes(losses: list[float], now: float) -> bool:
     """The peer: five deviations of the last 30 losses above their mean, or no number."""
     lately = losses[-30:]
-    return not math.isfinite(now) or (
-        len(lately) == 30 and now > np.mean(lately) + 5 * np.std(lately, ddof=1)
-    )
+    if not math.isfinite(now):
+        return True
+    return len(lately) == 30 and bool(now > np.mean(lately) + 5 * np.std(lately, ddof=1))
 
 
 def follow(watch: Watch, largest: dict[str, float]) -> None:
@@ -308,7 +308,7 @@ def follow(watch: Watch, largest: dict[str, float]) -> None:
             value = inner(values)
             if value is not None:
                 largest[name] = max(largest.get(name, -math.inf), value)
-            return value  # type: ignore[no-any-return]
+            return value
 
         object.__setattr__(rule, "change", change)
 

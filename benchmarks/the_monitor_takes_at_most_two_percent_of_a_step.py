@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,13 @@ from headscan.model import Lens
 from headscan.training import FAMILIES
 from headscan.training.monitor.readings import Readings
 
-SPECIAL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "vocab_size": 2048}
-MIXTRAL = {
+SPECIAL: dict[str, Any] = {
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+    "vocab_size": 2048,
+}
+MIXTRAL: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 512,
     "num_hidden_layers": 2,
@@ -75,7 +81,7 @@ def main() -> None:
     """Measure, and print both tables."""
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     torch.set_num_threads(1)
-    makers = {
+    makers: dict[str, Callable[[], torch.nn.Module]] = {
         "GPT-2": lambda: GPT2LMHeadModel(
             GPT2Config(n_embd=256, n_layer=4, n_head=8, n_positions=256, **SPECIAL)
         ),

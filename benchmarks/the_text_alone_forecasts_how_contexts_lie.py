@@ -101,14 +101,17 @@ def forecast(
         KINDS[1]: SoftLabels.from_probability(np.repeat(p, repeats, axis=0)),
     }
     times_of_kind = {KINDS[0]: np.ones(len(p), dtype=int), KINDS[1]: repeats}
-    paths = {}
+    paths: dict[str, list[Any]] = {}
     for kind in kinds:
         labels = labels_of_kind[kind]
         times = times_of_kind[kind]
         first = np.cumsum(times) - times
         largest = largest_penalty(labels)
         path = regularisation_path(
-            labels, largest * np.geomspace(0.7, 1e-4, POINTS), gap=1e-3, max_iterations=200
+            labels,
+            (largest * np.geomspace(0.7, 1e-4, POINTS)).tolist(),
+            gap=1e-3,
+            max_iterations=200,
         )
         paths[kind] = []
         for point in path:

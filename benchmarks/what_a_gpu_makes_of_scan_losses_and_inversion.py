@@ -109,7 +109,9 @@ def scan(tokens: int) -> None:
         def whole(lens: Lens = lens, text: list[str] = text) -> None:
             headscan.scan(lens, text, max_tokens=tokens, context=CONTEXT)
 
-        bare(), whole()  # what is made once
+        # Both ways once, for what is made once.
+        bare()
+        whole()
         if GPU:
             torch.cuda.reset_peak_memory_stats()
             bytes_before = torch.cuda.memory_allocated()

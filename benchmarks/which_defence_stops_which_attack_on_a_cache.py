@@ -17,9 +17,22 @@ import torch
 from _table import needs
 from transformers import DynamicCache
 
-from headscan.leaks import MECHANISMS, privacy
-from headscan.leaks.result import LeakRow
+from headscan.leaks import privacy
+from headscan.leaks.defences import KVCloak
+from headscan.leaks.result import LeakRow, TrialRow
 from headscan.model import Lens
+
+
+def show(
+    row: LeakRow | TrialRow,
+    value: float | None,
+    interval: tuple[float, float] | None,
+    attack: str,
+) -> None:
+    """Print one share of tokens with its interval."""
+    share = "-" if value is None else f"{value:.2f}"
+    ends = "" if interval is None else f"[{interval[0]:.2f}, {interval[1]:.2f}]"
+    print(f"{row.defence:12} {row.site:12} {share} {ends} {attack}")
 
 
 def main() -> None:
@@ -43,17 +56,15 @@ def main() -> None:
         defence=defences,
         test="attacks",
     )
-    for row in [*result.rows, *result.trials]:
-        exact = isinstance(row, LeakRow)
-        value, ends = (
-            (row.text_accuracy, row.text_accuracy_interval) if exact else (row.value, row.interval)
-        )
-        how = f"exact search ({row.verdict})" if exact else row.setting
-        print(f"{row.defence:12} {row.site:12} {value:.2f} [{ends[0]:.2f}, {ends[1]:.2f}] {how}")
+    for row in result.rows:
+        attack = f"exact search ({row.verdict})"
+        show(row, row.text_accuracy, row.text_accuracy_interval, attack)
+    for trial in result.trials:
+        show(trial, trial.value, trial.interval, trial.setting)
     print(f"processor time: {time.process_time() - start:.0f} s")
     heads = lens.model.config.get_text_config()
     width = getattr(heads, "head_dim", None) or heads.hidden_size // heads.num_attention_heads
-    defence = MECHANISMS["kv-cloak"](width=width)
+    defence = KVCloak(width=width)
     ids = torch.randint(0, lens.vocabulary_size, (1, 128))
     best = []
     for _ in range(3):
@@ -64,7 +75,8 @@ def main() -> None:
             forward = time.process_time() - begun
             begun = time.process_time()
             for layer in cache.layers:
-                for plain in (layer.keys, layer.values):
+                for plain in (layer.keys, layer.values):  # type: ignore[union-attr]
+                    assert plain is not None
                     stored, restore = defence.cloaked(
                         plain[0].transpose(0, 1).flatten(1).float(),
                         torch.Generator().manual_seed(0),

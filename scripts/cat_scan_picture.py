@@ -17,6 +17,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 WIDTH = 960
 LEFT = 66
@@ -46,7 +47,7 @@ class Course:
     high: list[float]
 
     @classmethod
-    def of(cls, rows: list[dict[str, object]], model: object) -> Course:
+    def of(cls, rows: list[dict[str, Any]], model: object) -> Course:
         """Return the course of a model's rows, in the order of the result."""
         model_rows = [
             row for row in rows if row["model"] == model and isinstance(row.get(FIELD), float)
@@ -56,7 +57,7 @@ class Course:
             [str(row["site"]) for row in model_rows],
             [row[FIELD] for row in model_rows],
             *map(list, zip(*ends, strict=True)),
-        )  # type: ignore
+        )
 
 
 def main() -> None:

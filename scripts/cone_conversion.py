@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from transformers import PreTrainedModel
@@ -38,6 +39,13 @@ def with_bias(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
+def deconed(model: PreTrainedModel, token_ids: torch.Tensor) -> PreTrainedModel:
+    """A copy of the model without the cone at its head's input."""
+    copied = decone(copy.deepcopy(model), token_ids)
+    assert isinstance(copied, PreTrainedModel)
+    return copied
+
+
 @torch.no_grad()
 def measurements(model: PreTrainedModel, held_out: torch.Tensor) -> list[float]:
     """Held-out nats, cosine of what the head reads, cosine of the last block."""
@@ -47,14 +55,18 @@ def measurements(model: PreTrainedModel, held_out: torch.Tensor) -> list[float]:
     def keep(_module: torch.nn.Module, args: tuple, _kwargs: dict) -> None:
         last_block.append(args[0])
 
-    with before_call(final_norm_of(body), keep):
+    final_norm = final_norm_of(body)
+    assert final_norm is not None
+    with before_call(final_norm, keep):
         head_input = body(held_out).last_hidden_state
     nats = perplexity(model, held_out.numpy()).nats_per_token
     return [nats, _cosine(head_input), _cosine(last_block[0])]
 
 
 def _cosine(states: torch.Tensor) -> float:
-    return average_cosine(states.flatten(0, 1).double().numpy())
+    cosine = average_cosine(states.flatten(0, 1).double().numpy())
+    assert cosine is not None
+    return cosine
 
 
 def main() -> None:
@@ -76,9 +88,7 @@ def main() -> None:
     starts: dict[str, Callable[[], PreTrainedModel]] = {
         "as it is": lambda: copy.deepcopy(lens.model),
         "a bias of zero": lambda: with_bias(copy.deepcopy(lens.model)),
-        "deconed": lambda: decone(
-            copy.deepcopy(lens.model), torch.from_numpy(data.rows[:HELD]).long()
-        ),
+        "deconed": partial(deconed, lens.model, torch.from_numpy(data.rows[:HELD]).long()),
     }
     print(
         "| start | rate | steps | held-out nats | cosine, head's input | cosine, last block |\n"

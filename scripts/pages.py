@@ -77,8 +77,8 @@ def materials(folder: Path) -> dict[str, str]:
 
     (folder / "sets" / "blimp").mkdir(parents=True, exist_ok=True)
     for name, pairs in PAIRS.items():
-        rows = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]
-        (folder / "sets" / "blimp" / f"{name}.jsonl").write_text("\n".join(rows))
+        lines = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]
+        (folder / "sets" / "blimp" / f"{name}.jsonl").write_text("\n".join(lines))
 
     draw = np.random.default_rng(0)
     rows = draw.standard_normal((600, 8))

@@ -92,7 +92,7 @@ def python_files(paths: Iterable[str]) -> list[Path]:
     return files
 
 
-def docstrings(tree: ast.Module) -> list[ast.Expr]:
+def docstrings(tree: ast.Module) -> list[ast.stmt]:
     """Return the statements that are docstrings."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     statements = []
@@ -119,7 +119,7 @@ def tokens_by_line(text: str, tree: ast.Module) -> Counter[int]:
     """Return the number of tokens on each line of code, without docstrings and comments."""
     skipped = set[int]()
     for docstring in docstrings(tree):
-        skipped.update(range(docstring.lineno, docstring.end_lineno + 1))
+        skipped.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
 
     counts = Counter[int]()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -13,6 +13,7 @@ import argparse
 import csv
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -199,7 +200,9 @@ def second_row(name: str, text: str, result) -> str:
     def at(table: str) -> dict:
         return next((row for row in document[table] if row["site"] == site), {})
 
-    gaussian = next((row for row in document["dimension"] if row.get("null") == "gaussian"), {})
+    gaussian: dict[str, Any] = next(
+        (row for row in document["dimension"] if row.get("null") == "gaussian"), {}
+    )
     collapse = document["collapse"][0]
     none = {"average_cosine": None, "cosine_to_state": None}
     unseen = next((row for row in reversed(document["frequency"]) if row["to"] == 0), none)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
 from headscan_lab.evaluation.task import TASKS
 from headscan_lab.ledger.experiment import EXPERIMENTS
@@ -32,7 +33,7 @@ from headscan.training.recovery import RECOVERIES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "generated" / "registries.md"
 CODES = PAGE.parents[1] / "findings.md"
-SECTIONS: list[tuple[str, str, Registry[object]]] = [
+SECTIONS: list[tuple[str, str, Registry[Any]]] = [
     (
         "Formats of stored states",
         "`headscan scan PATH`, `headscan invert MODEL --states PATH`",
@@ -70,7 +71,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
     ("Experiments of the ledger", "the tables of `headscan_lab.ledger`", EXPERIMENTS),
-]  # type: ignore[list-item]
+]
 
 
 def sentence(name: str, item: object) -> str:
@@ -150,11 +151,11 @@ ADVICE = {
 """What to do about the findings that are no conditions of a checkup, which have their own words."""
 CODES_HEAD = """# Findings
 
-Written by `scripts/registries.py`. HS1 is shape, HS2 cause, HS3 leak, HS4 remedy, HS5 a training
+Written by `scripts/registries.py`. HS1 is shape, HS2 prediction, HS3 leak, HS4 remedy, HS5 a training
 run, HS6 weights, HS7 damage. Thresholds are conventions unless a test is named;
 [how they were set](../lab/docs/methods/checkup.md#findings).
 
-- `--fail-on 'HS101,HS2*'`: exit status 3 where one of these was found, in every verb with findings.
+- `--fail-on 'HS101,HS2*'`: exit status 3 where one of these is found; in each such verb.
 - `--ignore HS101,SINK`: these do not count; they stay on the page, marked.
 - `--baseline last.json`: findings of an earlier result do not count; a new alarm is exit status 3.
 
@@ -167,8 +168,8 @@ def codes() -> str:
     """docs/findings.md: every code of every verb, a row each."""
     conditions = dict(CONDITIONS.items())
     lines = []
-    for code in sorted({*conditions, *(kind.code for kind in KINDS)}):
-        kinds = [kind for kind in KINDS if kind.code == code]
+    for code in sorted({*conditions, *KINDS}):
+        kinds = [kind for kind in KINDS.values() if kind.code == code]
         condition = conditions.get(code)
         names = ", ".join(kind.name for kind in kinds)
         verbs = ", ".join([kind.verb for kind in kinds] + ["checkup"] * (condition is not None))

@@ -70,12 +70,12 @@ def train_retrieval(
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, 10 * step / steps)
         rows_drawn = torch.randperm(len(query_ids), generator=generator)[:batch]
-        queries, answers = (
+        query_vectors, answer_vectors = (
             F.normalize(text_vectors(model, rows[rows_drawn], position), dim=1)
             for rows in (query_ids, candidate_ids)
         )
-        # InfoNCE
-        loss = F.cross_entropy(queries @ answers.T / temperature, torch.arange(len(queries)))
+        similarities = query_vectors @ answer_vectors.T / temperature
+        loss = F.cross_entropy(similarities, torch.arange(len(query_vectors)))  # InfoNCE
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(body.parameters(), 1.0)

@@ -68,6 +68,7 @@ def tried(learner: Learner, seen_tokens: torch.Tensor) -> dict[str, float | None
     """
     vocabulary = len(seen_tokens)
     head = learner.readout(torch.ones(vocabulary, dtype=torch.int64))
+    assert head is not None
     right = torch.zeros(vocabulary, dtype=torch.bool)
     through = GradientThroughHead(head.rows, bias=head.bias, best=False)
     for token_ids in torch.arange(vocabulary).split(1024):
@@ -78,12 +79,15 @@ def tried(learner: Learner, seen_tokens: torch.Tensor) -> dict[str, float | None
         if not through.energies:
             through.update(states[:256], token_ids[:256])
     gradient = through.result()
+    kept = None
+    if gradient.kept_norm and gradient.kept_norm_leverage:
+        kept = gradient.kept_norm / gradient.kept_norm_leverage
     return {
         "coverage": float(seen_tokens.float().mean()),
         "accuracy": float(right.float().mean()),
         "seen": float(right[seen_tokens].float().mean()) if seen_tokens.any() else None,
         "unseen": float(right[~seen_tokens].float().mean()) if not seen_tokens.all() else None,
-        "kept": gradient.kept_norm / gradient.kept_norm_leverage if gradient.kept_norm else None,
+        "kept": kept,
         "random": gradient.kept_norm_random,
     }
 

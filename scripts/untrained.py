@@ -83,9 +83,9 @@ def main(seeds: int, trained: list[str]) -> None:
     print("\n| trained | matrices | look random | called untrained |\n|---|---|---|---|")
     for name in [*specimens(), *trained]:
         run = weights.run(name)
-        called = "yes" if called_untrained(run) else "no"
+        verdict = "yes" if called_untrained(run) else "no"
         print(
-            f"| {run.models[0].name} | {len(run.matrices)} | {random_count(run)} | {called} |",
+            f"| {run.models[0].name} | {len(run.matrices)} | {random_count(run)} | {verdict} |",
             flush=True,
         )
 

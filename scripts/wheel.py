@@ -2,10 +2,10 @@
 
     python scripts/wheel.py [FOLDER]
 
-In a temporary environment of headscan and its laboratory, without extras, every verb runs on the
-specimen that the wheel has, or says in one sentence which extra it needs and leaves with 2; so does
-every option that needs an extra. Then the package of specimens is installed beside it, and what
-asked for it runs. The packages stand in FOLDER (dist).
+In a temporary environment of headscan and its laboratory, without extras, README's first command
+and every verb run on the example models that the wheel has, or say in one sentence which extra
+they need and leave with 2; so does every option that needs an extra. The packages stand in FOLDER
+(dist).
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT = 6_000_000
+LIMIT = 13_000_000
 REFUSAL = re.compile(r"headscan: .*[Pp]ip install ['\"]headscan\[(\w+)\]['\"].*\.")
 # What needs an extra, by the extra; {folder} holds a .gguf file and an index that is not flat,
 # which are not read so far.
 MISSING = {
-    "specimens": "scan gpt-headless --text stories",
     "datasets": "scan gpt-vanilla --text somebody/stories --max-tokens 64 --context 32",
     "train": "train gpt --text stories --steps 2 --size tiny --context 32 --batch 4",
     "eval": "evaluate gpt-vanilla --text {sets} --tasks lm-eval:lambada_openai",
@@ -49,9 +48,8 @@ def command(*args: str | Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
-    """The wheels of headscan, of the specimens and of the laboratory, built, weighed and looked
-    into.
+def built(dist: Path, tools: Path) -> tuple[Path, Path]:
+    """Return the wheels of headscan and of the laboratory, built, weighed and looked into.
 
     What builds them is what this environment has (`make wheel LOCKED=1`: checked against lock.txt),
     else a new one in `tools`.
@@ -69,22 +67,20 @@ def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
     for old in [*dist.glob("headscan-*"), *dist.glob("headscan_*-*")]:
         old.unlink()
     command(python, "-m", "build", *alone, "--outdir", dist, ROOT)
-    for beside in (ROOT / "packaging" / "specimens", ROOT / "lab"):
-        command(python, "-m", "build", *alone, "--wheel", "--outdir", dist, beside)
+    command(python, "-m", "build", *alone, "--wheel", "--outdir", dist, ROOT / "lab")
     [wheel] = dist.glob("headscan-*.whl")
     [archive] = dist.glob("headscan-*.tar.gz")
-    [specimens] = dist.glob("headscan_specimens-*.whl")
     [laboratory] = dist.glob("headscan_lab-*.whl")
-    command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens, laboratory)
+    command(python, "-m", "twine", "check", "--strict", wheel, archive, laboratory)
     for package in (wheel, archive):
         print(f"{package.name}: {package.stat().st_size:,} bytes")
         if package.stat().st_size > LIMIT:
             sys.exit(f"{package.name} is larger than {LIMIT:,} bytes")
-    members = {*zipfile.ZipFile(wheel).namelist(), *zipfile.ZipFile(specimens).namelist()}
+    members = {*zipfile.ZipFile(wheel).namelist()}
     source = command("git", "ls-files", "src").stdout.split("\n")
     lacking = sorted({name.removeprefix("src/") for name in source if name} - members)
     if lacking:
-        sys.exit(f"in no wheel: {', '.join(lacking)}")
+        sys.exit(f"not in the wheel: {', '.join(lacking)}")
     about = (
         zipfile.ZipFile(wheel)
         .read(next(name for name in members if re.match(r"headscan-[^/]*/METADATA", name)))
@@ -97,7 +93,7 @@ def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
     ]
     if relative:
         sys.exit(f"links that lead nowhere on a package index: {', '.join(relative)}")
-    return wheel, specimens, laboratory
+    return wheel, laboratory
 
 
 def scripts_pages() -> ModuleType:
@@ -108,6 +104,13 @@ def scripts_pages() -> ModuleType:
     pages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pages)
     return pages
+
+
+def readme_command() -> str:
+    """Return the arguments of the first command of README."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [first, *_] = re.findall(r"^    (?:\$ )?(?:\.venv/bin/)?headscan (.+)", readme, flags=re.M)
+    return str(first)
 
 
 def tried(python: Path, arguments: str, folder: Path, paths: dict[str, str]) -> str:
@@ -143,14 +146,13 @@ def clean_environment(folder: Path, *wheels: Path) -> Path:
     return python
 
 
-def try_all(folder: Path, wheel: Path, specimens: Path, laboratory: Path) -> list[str]:
+def try_all(folder: Path, wheel: Path, laboratory: Path) -> list[str]:
     """Every verb and every option that needs an extra; what is not as it should be."""
     pages = scripts_pages()
     paths = pages.materials(folder) | {"folder": str(folder), "result": str(folder / "remedy")}
     python = clean_environment(folder / "environment", wheel, laboratory)
     (folder / "model.gguf").write_bytes(b"GGUF" + bytes(96))
     wrong = []
-    later = {}
 
     def report(name: str, arguments: str, outcome: str, accepted: set[str]) -> None:
         print(f"{'ok ' if outcome in accepted else 'NOT'}  {name}: {outcome}", flush=True)
@@ -160,8 +162,6 @@ def try_all(folder: Path, wheel: Path, specimens: Path, laboratory: Path) -> lis
     for verb, arguments in (pages.EXAMPLES | {"models": "models"}).items():
         outcome = tried(python, arguments, folder / verb, paths)
         report(verb, arguments, outcome, {"runs", *MISSING})
-        if outcome == "specimens":
-            later[verb] = arguments
     for extra, arguments in MISSING.items():
         report(
             f"without {extra}",
@@ -169,10 +169,10 @@ def try_all(folder: Path, wheel: Path, specimens: Path, laboratory: Path) -> lis
             tried(python, arguments, folder / f"without-{extra}", paths),
             {extra},
         )
-    command(python, "-m", "pip", "install", "--quiet", "--no-deps", specimens)
-    for verb, arguments in later.items():
-        outcome = tried(python, arguments, folder / f"{verb}-specimens", paths)
-        report(f"{verb} with specimens", arguments, outcome, {"runs", *MISSING})
+    first = readme_command()
+    report(
+        "README's first command", first, tried(python, first, folder / "readme", paths), {"runs"}
+    )
     return wrong
 
 

@@ -23,6 +23,18 @@ GRACE = 5.0  # more for the others, once one has failed: they may have something
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
+def renew_thread_pool() -> None:
+    """Make torch's thread pool anew in a fork, from its only thread.
+
+    A fork has none of its parent's threads, so torch makes a new pool at the first call that needs
+    one. Where two threads make that call at once (transformers loads a model with several), the
+    second finds no pool and fails with "Invalid thread pool".
+    """
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        torch.set_num_threads(torch.get_num_threads())
+
+
 def fork(work: Callable[[], object], printed: Path) -> int:
     """Do `work` in a fork, with what it says in a file; the process's id. It takes signals as a
     fresh Python does and ends with the status of a SystemExit, else 0, or 1 where it fails.
@@ -42,6 +54,7 @@ def fork(work: Callable[[], object], printed: Path) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable(sys.stderr)
+        renew_thread_pool()
         work()
         status = 0
     except SystemExit as leaving:

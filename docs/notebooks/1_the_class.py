@@ -5,7 +5,7 @@ For the class: what is a cone?
 A language model turns each token of a text into a vector. Take two tokens at random: what is the
 cosine between their vectors? In a round cloud it is 0 on average; in a narrow cone it is near 1.
 This notebook measures it, first for points that we make ourselves, then for two small models that
-differ in one thing (``pip install 'headscan[specimens]'``, or headscan's repository).
+differ in one thing.
 """
 
 # %%

@@ -5,7 +5,8 @@ import torch
 
 import headscan
 from headscan.flow import codebook, recovery, variant
-from headscan.flow.influence import affordable, computed_tokens, multiplications, near_and_random
+from headscan.flow.cost import affordable, computed_tokens, multiplications
+from headscan.flow.influence import near_and_random
 
 IDS = [5, 17, 3, 42, 8]
 
@@ -32,7 +33,7 @@ def test_recovery_from_some_candidates_is_an_upper_bound_and_says_so(llama, monk
     assert full.parts[0].exhaustive
     assert not full.protocol.notes
     monkeypatch.setattr(
-        "headscan.flow.influence._CPU", 15 * multiplications(llama, ["block.1"]) * 12
+        "headscan.flow.cost.CPU_MULTIPLICATIONS", 15 * multiplications(llama, ["block.1"]) * 12
     )
     partial = headscan.flow.run(llama, IDS, at="block.1")
     assert (partial.parts[0].candidates, partial.parts[0].exhaustive) == (12, False)
@@ -48,7 +49,8 @@ def test_behind_a_cache_the_same_is_found_for_half_the_tokens(llama, monkeypatch
     cut = variant("whole", ["block.0", "block.1"])
     assert computed_tokens(llama, cut, 5) == 15
     behind = recovery(llama, cut, [IDS, IDS[::-1]])
-    monkeypatch.setattr("headscan.flow.influence.can_continue", lambda cut: False)
+    for module in ("influence", "cost"):
+        monkeypatch.setattr(f"headscan.flow.{module}.can_continue", lambda cut: False)
     assert computed_tokens(llama, cut, 5) == 25
     full = recovery(llama, cut, [IDS, IDS[::-1]])
     assert (behind.recoverable == full.recoverable).all()
@@ -59,7 +61,9 @@ def test_behind_a_cache_the_same_is_found_for_half_the_tokens(llama, monkeypatch
 
 
 def test_a_channel_over_budget_draws_tokens_and_says_so(llama, monkeypatch):
-    monkeypatch.setattr("headscan.flow.influence._CPU", 80.0 * multiplications(llama, ["block.1"]))
+    monkeypatch.setattr(
+        "headscan.flow.cost.CPU_MULTIPLICATIONS", 80.0 * multiplications(llama, ["block.1"])
+    )
     part = headscan.flow.channel(llama, IDS, at="block.1").parts[0]
     assert 2 <= part.vocabulary <= 20
     assert len(part.left_out) == 1

@@ -1,7 +1,7 @@
 """The faithfulness of a map: whether the prediction goes when its highest tokens are replaced."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -54,12 +54,17 @@ class RandomOrders:
     They are averaged over three orders a prediction, 19 of fewer than four predictions. Intervals
     are of what all random orders would give, over predictions, or over orders where there are fewer
     than four predictions.
+
+    Attributes:
+        deletion_curve, insertion_curve: the mean heights, at the shares of the map's own curves.
     """
 
     deletion: float
     insertion: float
     deletion_interval: Interval | None = None
     insertion_interval: Interval | None = None
+    deletion_curve: list[float] = field(default_factory=list)
+    insertion_curve: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -175,8 +180,9 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
     bounds = PROBABILITY_BOUNDS if task.target.judged == "probability" else COSINE_BOUNDS
     gain_bounds = difference_ends(bounds, bounds)
     share = orders[0].share if len(orders) == 1 else np.linspace(0, 1, POINTS + 1)
-    deletion_heights = [np.interp(share, order.share, order.deletion) for order in orders]
-    insertion_heights = [np.interp(share, order.share, order.insertion) for order in orders]
+    deletion_heights, insertion_heights = _heights(share, orders)
+    every_random_order = [order for group in random_orders for order in group]
+    random_deletion_heights, random_insertion_heights = _heights(share, every_random_order)
     return Faithfulness(
         deletion=_curve(share, deletion_heights, deletion, bounds),
         insertion=_curve(share, insertion_heights, insertion, bounds),
@@ -185,6 +191,8 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
             insertion=float(random_insertion.mean()),
             deletion_interval=_interval(random_deletion, bounds),
             insertion_interval=_interval(random_insertion, bounds),
+            deletion_curve=np.mean(random_deletion_heights, axis=0).tolist(),
+            insertion_curve=np.mean(random_insertion_heights, axis=0).tolist(),
         ),
         substitute="auto" if task.substitute is None else task.substitute_name,
         steps=len(steps),
@@ -194,6 +202,15 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
         insertion_gain_interval=_interval(insertion_gains, gain_bounds),
         no_interval=None if len(steps) >= FEWEST_PREDICTIONS else NO_INTERVAL,
     )
+
+
+def _heights(
+    share: Numbers, orders: Sequence[MeasuredOrder]
+) -> tuple[list[Numbers], list[Numbers]]:
+    """Return the heights of both curves of each order at the shares."""
+    deletion = [np.interp(share, order.share, order.deletion) for order in orders]
+    insertion = [np.interp(share, order.share, order.insertion) for order in orders]
+    return deletion, insertion
 
 
 def _evenly_spaced(predictions: int) -> list[int]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import headscan
 from headscan.cli.guard import shown
 from headscan.run.files import write_atomic
+from headscan.run.findings import is_alarm
 
 STYLE = (
     "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;"
@@ -27,14 +28,14 @@ TEMPLATE = """<!doctype html>
 <h1>{{ results | length }} results</h1>
 <table>
 <thead><tr>
-{%- for heading in ("result", "when", "verb", "models", "alarms") -%}
+{%- for heading in ("result", "when", "verb", "models", "highest level") -%}
 <th scope="col">{{ heading }}</th>
 {%- endfor -%}
 </tr></thead>
 <tbody>
 {%- for result in results %}
 <tr><td><a href="{{ result.address }}">{{ result.folder }}</a></td><td>{{ result.started }}</td>
-<td>{{ result.verb }}</td><td>{{ result.models }}</td><td>{{ result.alarms }}</td></tr>
+<td>{{ result.verb }}</td><td>{{ result.models }}</td><td>{{ result.level }}</td></tr>
 {%- endfor %}
 </tbody>
 </table>
@@ -49,7 +50,7 @@ class ListedResult(NamedTuple):
     started: str
     verb: str
     models: str
-    alarms: str
+    level: str
 
 
 def write_index(folder: Path) -> Path:
@@ -78,16 +79,15 @@ def _listed(folder: Path) -> ListedResult | None:
         result = headscan.load(folder)
     except headscan.BadInput:
         return None
-    alarms = {
-        finding.code
-        for finding in result.findings
-        if finding.level == "alert" and not finding.passed
-    }
+    codes = {finding.code for finding in result.findings if is_alarm(finding)}
+    level = result.highest_level
+    if codes:
+        level = f"{level}: {', '.join(sorted(codes))}"
     return ListedResult(
         folder=shown(folder.name),
         address=f"{quote(folder.name)}/report.html",
         started=shown(result.protocol.started[:16].replace("T", " ")),
         verb=shown(result.protocol.verb),
         models=shown(", ".join(model.name for model in result.models)),
-        alarms=shown(", ".join(sorted(alarms)) or result.without_alarm),
+        level=shown(level),
     )

@@ -21,15 +21,9 @@ from headscan.flow.comparison import (
     cut_names,
     variant,
 )
-from headscan.flow.influence import (
-    Recovery,
-    affordable,
-    computed_tokens,
-    leaks,
-    multiplications,
-    recovery,
-    untried,
-)
+from headscan.flow.cost import affordable, computed_tokens, multiplications, untried
+from headscan.flow.influence import Recovery, leaks, recovery
+from headscan.flow.kinds import LATER, TOLD
 from headscan.flow.result import FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.model.lens import ModelsLike
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
@@ -230,7 +224,7 @@ def _recovery(
             f"Recovery tries {candidates} of {lens.vocabulary_size} tokens in each place, the "
             f"nearest and random ones: all would take {factor:.0f} times as long (--candidates)."
         )
-    # progress within a minute, and little memory
+    # Fewer rows show progress within a minute and take little memory.
     rows = 32 if token_ids.shape[1] * work > MUCH_WORK else 256
     return recovery(
         lens, cut, token_ids, most=candidates, seed=search.seed, rows=rows, progress=progress
@@ -249,17 +243,17 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
         if part.cut != "whole":
             continue
         last = part.sites[-1]
-        finding = partial(Finding, level="notice", model=part.model, site=last.site)
+        where = {"model": part.model, "site": last.site}
         recovered = last.recoverable_of_earlier
         if recovered is not None:
             text = _told(part, recovered, controls.get(part.model))
-            findings.append(finding(code="TOLD", sentence=text, value=recovered))
+            findings.append(TOLD.finding("notice", text, value=recovered, **where))
         if last.leak_of_later > 0:
             text = (
                 f"Outputs of {last.site} move with the tokens that follow them, by "
                 f"{last.leak_of_later:.2g} of their norm."
             )
-            findings.append(finding(code="LATER", sentence=text, value=last.leak_of_later))
+            findings.append(LATER.finding("notice", text, value=last.leak_of_later, **where))
     return findings
 
 

@@ -1,4 +1,4 @@
-"""Models that need no download: embedded in headscan, or in the Hugging Face cache."""
+"""Models that need no download: examples that ship with headscan, and the Hugging Face cache."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,15 +7,12 @@ from typing import Literal
 from headscan.run import BadInput
 from headscan.run.errors import nearest
 
-# The embedded models are folders in the layout of `save_pretrained`. `pip install headscan` brings
-# `gpt-vanilla`, and `pip install 'headscan[specimens]'` the others, into the same folder.
+# The example models are folders in the layout of `save_pretrained`; the wheel has all four.
 FOLDER = Path(__file__).parent / "specimens"
-OTHERS = ("gpt-headless", "gpt-headless-early", "gpt-vanilla-early")
-"""The models of the package in packaging/specimens."""
 
 
 def specimens() -> tuple[str, ...]:
-    """Return the names of the embedded models, in alphabetical order.
+    """Return the names of the example models, in alphabetical order.
 
     >>> isinstance(specimens(), tuple)
     True
@@ -27,18 +24,14 @@ def specimens() -> tuple[str, ...]:
 
 
 def specimen_path(name: str) -> Path:
-    """Return the folder of an embedded model.
+    """Return the folder of an example model.
 
     Raises:
-        BadInput: for any other name; the message has the names, or the package to install.
+        BadInput: for any other name; the message has the names.
     """
     installed = specimens()
     if name in installed:
         return FOLDER / name
-    if name in OTHERS:
-        raise BadInput(
-            f"The example model '{name}' is not installed: pip install 'headscan[specimens]'."
-        )
     names = ", ".join(installed) or "none in this installation"
     suggestion = nearest(name, installed)
     raise BadInput(f"There is no example model '{name}' (there are: {names}).{suggestion}")
@@ -54,7 +47,7 @@ class AvailableModel:
 
 
 def available_models() -> list[AvailableModel]:
-    """Return the embedded models, then the repositories in the cache that hold a config.json.
+    """Return the example models, then the repositories in the cache that hold a config.json.
 
     No network is used.
 
@@ -63,7 +56,7 @@ def available_models() -> list[AvailableModel]:
     """
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
-    models = [AvailableModel(name, "example", "embedded in headscan") for name in specimens()]
+    models = [AvailableModel(name, "example", "ships with headscan") for name in specimens()]
     try:
         repositories = scan_cache_dir().repos
     except CacheNotFound:

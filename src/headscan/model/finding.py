@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from headscan.model.available import OTHERS, specimen_path, specimens
+from headscan.model.available import specimen_path, specimens
 from headscan.model.gguf import is_gguf
 from headscan.model.source import Source, check_adapter
 from headscan.run import BadInput
@@ -41,8 +41,6 @@ def find_source(model: str) -> Source:
                 "model.safetensors, or a .gguf file."
             )
         return Source(reference, path.stem, path.parent, None, gguf=path)
-    if reference in OTHERS:
-        specimen_path(reference)  # refuses it, with the package to install
     return _hub_source(reference)
 
 

@@ -19,7 +19,7 @@ from headscan.model.recording import Recorder, patched, record
 from headscan.model.sentence import SentenceHead, live_sentence_head, sentence_head
 from headscan.model.settings import Building, Loading, TokenizerLike
 from headscan.model.sites import SiteDescription, Tap, match_sites
-from headscan.model.stacks import Stack, find_sites
+from headscan.model.stacks import Stack, find_structure
 from headscan.model.tokenizer import load_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import BadInput, Json, ModelRecord, Run
@@ -84,7 +84,7 @@ class Lens(Memo):
         self.context_length = context_length(model)
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
-        self.stacks, self._taps = find_sites(model, self.context_length)
+        self.stacks, self._taps, self._switches = find_structure(model, self.context_length)
         self.sites: tuple[str, ...] = tuple(self._taps)
         self.depth: int = sum(stack.depth for stack in self.stacks)
         self.notes: list[str] = [note for stack in self.stacks for note in stack.notes]
@@ -226,7 +226,7 @@ class Lens(Memo):
             input_ids, inputs_embeds, attention_mask, decoder_input_ids, matched
         )
         taps = [self._taps[site] for site in matched]
-        states = record(self.model, taps, inputs, each, grad=grad)
+        states = record(self.model, taps, inputs, each, grad=grad, restore=self._switches)
         return {} if each else {site: states[site] for site in matched}
 
     def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:

@@ -269,7 +269,7 @@ def _held_out_pairs(
 
 
 def data_of_judgements(
-    source: VectorSource, queries: Any, qrels: Any, *, site: str | None, field: str, run: Run
+    source: VectorSource, queries: Any, qrels: Any, *, site: str | None, field: str | None, run: Run
 ) -> RemedyData:
     """Return all documents, on which remedies are fitted, and the queries that judge.
 
@@ -326,7 +326,7 @@ def data_of_store(
     source: VectorSource,
     *,
     site: str | None,
-    field: str,
+    field: str | None,
     partners: Any,
     against: Any,
     held_out: int,
@@ -459,7 +459,13 @@ def _held_out(units: Groups, share: float, seed: int) -> npt.NDArray[np.bool_]:
 
 
 def _rows_beside(
-    store: Any, source: VectorSource, mask: Tensor, *, site: str | None, field: str, flag: str
+    store: Any,
+    source: VectorSource,
+    mask: Tensor,
+    *,
+    site: str | None,
+    field: str | None,
+    flag: str,
 ) -> Floats:
     """Return the held-out rows of a store that goes row by row with the source."""
     second_store = stored_source(store, context=source.context, field=field)

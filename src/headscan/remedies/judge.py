@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from headscan.remedies import relevance, retrieval
 from headscan.remedies.data import RemedyData
+from headscan.remedies.kinds import FEW, HARMS, HELPS, NO_HELP
 from headscan.remedies.remedy import Remedy
 from headscan.remedies.result import NONE
 from headscan.remedies.retrieval import HeldOutPairs, Ids
@@ -174,7 +175,7 @@ def best_of(rows: Sequence[Row]) -> str | None:
 
 def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int) -> list[Finding]:
     """Return HELPS or NO_HELP (one of the two a set of pairs), HARMS, FEW."""
-    finding = partial(Finding, model=model, site=site)
+    where = {"model": model, "site": site}
     result = []
     for name in dict.fromkeys(row.text("pairs") for row in rows):
         rows_of_set = [row for row in rows if row["pairs"] == name]
@@ -190,10 +191,10 @@ def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int
             better.sort(key=lambda pair: -_gain(pair[0]))
             value = _gain(better[0][0])
             sentence = _helps(words, plain, better)
-            result.append(finding(code="HELPS", level="good", value=value, sentence=sentence))
+            result.append(HELPS.finding("fine", sentence, value=value, **where))
         else:
             sentence = f"No remedy improves {words} ({plain:.3f}) significantly."
-            result.append(finding(code="NO_HELP", level="notice", value=plain, sentence=sentence))
+            result.append(NO_HELP.finding("notice", sentence, value=plain, **where))
         if worse:
             worst = min(worse, key=_gain)
             names = ", ".join(row.text("remedy") for row in worse)
@@ -203,13 +204,13 @@ def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int
                 "not use them here."
             )
             value = _gain(worst)
-            result.append(finding(code="HARMS", level="alert", value=value, sentence=sentence))
+            result.append(HARMS.finding("notice", sentence, value=value, **where))
     if fitted < 4 * width:
         sentence = (
             f"Only {fitted:,} vectors of width {width:,} were fitted on: covariances are mostly "
             "noise; fit on more (--text)."
         )
-        result.append(finding(code="FEW", level="notice", value=float(fitted), sentence=sentence))
+        result.append(FEW.finding("notice", sentence, value=float(fitted), **where))
     return result
 
 

@@ -23,7 +23,7 @@ from headscan.report.kit import (
     palette,
     section,
 )
-from headscan.report.kit.figures import empty
+from headscan.report.kit.figures import empty, set_log
 from headscan.report.kit.words import literal, number
 from headscan.run.errors import BadInput
 
@@ -450,6 +450,6 @@ def draw_curves(redrawn: RedrawnFigure) -> go.Figure:
                 line={"color": colour},
             )
     figure.update_layout(showlegend=len(redrawn.curves) > 1)
-    figure.update_xaxes(title=redrawn.across, type="log" if "x" in redrawn.log else None)
-    figure.update_yaxes(title=redrawn.up, type="log" if "y" in redrawn.log else None)
-    return figure
+    figure.update_xaxes(title=redrawn.across)
+    figure.update_yaxes(title=redrawn.up)
+    return set_log(figure, *redrawn.log)

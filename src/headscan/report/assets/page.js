@@ -14,7 +14,8 @@ const Headscan = (() => {
   // A figure is stored in light colours; dark replaces each colour by its partner wherever it stands.
   function themed(value, dark) {
     if (typeof value === "string") return dark && payload.swap[value] !== undefined ? payload.swap[value] : value;
-    if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((item) => themed(item, dark));
+    // Of a colour scale the entries are pairs of a number and a colour.
+    if (Array.isArray(value)) return typeof value[0] === "number" && typeof value[value.length - 1] !== "string" ? value : value.map((item) => themed(item, dark));
     if (value && typeof value === "object") {
       return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item, dark)]));
     }

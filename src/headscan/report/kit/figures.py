@@ -15,6 +15,10 @@ from headscan.report.kit.words import literal, value_of
 
 SANS = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
 MOST_POINTS = 160  # of a line: more than a screen can show
+# Decades of a logarithmic axis: below the first it has even steps, up to the second 1, 2 and 5.
+FEW_DECADES = 0.9
+SEVERAL_DECADES = 2.2
+MOST_TICKS = 6
 ZERO_WIDTH_SPACE = "\u200b"
 
 PlainSeries = tuple[Sequence[Any], Sequence[Any]]
@@ -29,19 +33,6 @@ def empty(x: str = "", y: str = "") -> go.Figure:
     # The layout is passed as plain data: building a layout and changing it afterwards takes plotly
     # three times as long.
     muted = palette.ROLES["muted"][0]
-    axis = {
-        "color": muted,
-        "gridcolor": palette.ROLES["hairline"][0],
-        "linecolor": muted,
-        "zeroline": False,
-        "ticks": "outside",
-        "ticklen": 4,
-        "tickcolor": muted,
-        "automargin": True,
-        "fixedrange": True,
-        "spikethickness": 1,
-        "spikecolor": muted,
-    }
     font = {"family": SANS, "size": 12, "color": palette.ROLES["ink"][0]}
     layout = {
         "template": go.layout.Template(),
@@ -49,8 +40,8 @@ def empty(x: str = "", y: str = "") -> go.Figure:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 52, "r": 12, "t": 8, "b": 44},
-        "xaxis": axis | {"showgrid": False, "title": _axis_title(x)},
-        "yaxis": axis | {"showline": False, "ticks": "", "title": _axis_title(y)},
+        "xaxis": _x_axis(x),
+        "yaxis": _y_axis(y),
         "legend": {
             "orientation": "h",
             "x": 0,
@@ -71,8 +62,105 @@ def empty(x: str = "", y: str = "") -> go.Figure:
     return go.Figure(layout=layout)
 
 
+def stacked(x: str, titles: Sequence[str], gap: float = 0.08) -> go.Figure:
+    """Return a figure of panels one above the other, with one x axis and a title for each y axis.
+
+    Traces of the k-th panel have `yaxis="yK"` (of the first "y").
+    """
+    figure = empty(x)
+    height = (1 - gap * (len(titles) - 1)) / len(titles)
+    axes = {}
+    for panel, title in enumerate(titles):
+        top = 1 - panel * (height + gap)
+        axis = _y_axis(title) | {"domain": [max(0.0, top - height), top]}
+        axes[f"yaxis{panel + 1}" if panel else "yaxis"] = axis
+    lowest = f"y{len(titles)}" if len(titles) > 1 else "y"
+    return figure.update_layout(axes | {"xaxis": _x_axis(x) | {"anchor": lowest}})
+
+
+def _x_axis(title: str) -> dict[str, object]:
+    return _axis() | {"showgrid": False, "title": _axis_title(title)}
+
+
+def _y_axis(title: str) -> dict[str, object]:
+    return _axis() | {"showline": False, "ticks": "", "title": _axis_title(title)}
+
+
+def _axis() -> dict[str, object]:
+    """Return the look that all axes share."""
+    muted = palette.ROLES["muted"][0]
+    return {
+        "color": muted,
+        "gridcolor": palette.ROLES["hairline"][0],
+        "linecolor": muted,
+        "zeroline": False,
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": muted,
+        "automargin": True,
+        "fixedrange": True,
+        "spikethickness": 1,
+        "spikecolor": muted,
+    }
+
+
 def _axis_title(text: str) -> dict[str, object]:
     return {"standoff": 8, "font": {"size": 12}, "text": text}
+
+
+def set_log(figure: go.Figure, *axes: str) -> go.Figure:
+    """Make axes ("x", "y", "y2") logarithmic, with ticks that fit the values drawn so far."""
+    for axis in axes:
+        values = [
+            float(value)
+            for trace in figure.data
+            if (trace[f"{axis[0]}axis"] or axis[0]) == axis
+            for value in trace[axis[0]] or ()
+            if value_of(value) is not None
+        ]
+        layout = {"type": "log"} | log_ticks([value for value in values if value > 0])
+        figure.update_layout({f"{axis[0]}axis{axis[1:]}": layout})
+    return figure
+
+
+def log_ticks(values: Sequence[float]) -> dict[str, object]:
+    """Return the ticks of a logarithmic axis over positive values.
+
+    Ticks are at powers of ten; over few decades at 1, 2 and 5 of each, or in even steps.
+
+    >>> log_ticks([10, 60])["dtick"], log_ticks([10, 900])["dtick"], log_ticks([1e-5, 1])["dtick"]
+    ('L10', 'D2', 1)
+    """
+    if not values:
+        return {"dtick": 1}
+    low = min(values)
+    high = max(values)
+    decades = math.log10(high / low)
+    style = "~g" if low < 1e-4 else ",~r"
+    if decades > SEVERAL_DECADES:
+        return {"dtick": math.ceil(decades / MOST_TICKS), "tickformat": style}
+    if decades > FEW_DECADES:
+        return {"dtick": "D2", "tickformat": style}
+    return {"dtick": f"L{_round_step((high - low) / 4 or low):g}", "tickformat": style}
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return about five round numbers from `low` to `high`.
+
+    >>> round_ticks(0.35, 0.55)
+    [0.35, 0.4, 0.45, 0.5, 0.55]
+    """
+    step = _round_step((high - low) / 4)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(step * index, 12) for index in range(first, last + 1)]
+
+
+def _round_step(size: float) -> float:
+    """Return the largest of 1, 2 and 5 times a power of ten that is at most the size."""
+    power = 10.0 ** math.floor(math.log10(size))
+    factor = max(factor for factor in (1, 2, 5) if factor * power <= size * (1 + 1e-9))
+    return factor * power
 
 
 def lines(
@@ -112,8 +200,7 @@ def lines(
         figure.update_xaxes(type="category")
     if zero:
         figure.update_yaxes(rangemode="tozero")
-    for axis in log:
-        figure.update_layout({f"{axis}axis": {"type": "log", "dtick": 1}})
+    set_log(figure, *log)
     return figure.update_layout(showlegend=len(series) > 1, hovermode="x unified")
 
 

@@ -13,7 +13,7 @@ MOST_COLUMNS = 5
 MOST_FINDINGS = 5
 LONGEST_LABEL = 40
 LONGEST_CELL = 60
-SIGNS = {"alert": "!", "notice": "·", "good": "+"}
+SIGNS = {"alarm": "!", "notice": "·", "fine": "+"}
 OUTER_STYLE = (
     "max-width:640px;overflow-x:auto;font:13px/1.45 Helvetica,Arial,sans-serif;"
     "overflow-wrap:anywhere"
@@ -30,6 +30,8 @@ def notebook(page: Page) -> str:
         f"<b>{_escaped(titles)}</b>",
         f'<div style="{subtitle_style}">{_escaped(page.head.subtitle)}</div>',
     ]
+    if page.head.conclusion:
+        pieces.append(f"<div>{_escaped(page.head.conclusion)}</div>")
     if page.findings:
         items = "".join(map(_item, page.findings[:MOST_FINDINGS]))
         pieces.append(f'<ul style="list-style:none;margin:.5em 0;padding:0">{items}</ul>')

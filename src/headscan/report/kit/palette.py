@@ -12,6 +12,7 @@ ROLES = {
     "muted": ("#68635a", "#a8a296"),
     "hairline": ("#dcd7cb", "#38352f"),
     "accent": ("#a3321d", "#f0866d"),
+    "calm": ("#0b5a94", "#74b8ea"),
 }
 """The use of a colour -> (light, dark). `muted` on `paper` has a contrast above 5.5 in both."""
 
@@ -66,6 +67,8 @@ def _channels(colour: str) -> list[int]:
 def depth_colours(count: int) -> list[tuple[str, str]]:
     """Return `count` (light, dark) pairs from the shallowest to the deepest layer."""
     light, dark = DEPTH
+    if count == 1:
+        return [(light[2], dark[2])]
     steps = max(count - 1, 1)
     return [(mix(light, layer / steps), mix(dark, layer / steps)) for layer in range(count)]
 
@@ -96,6 +99,8 @@ def swaps(depth: int = 0) -> dict[str, str]:
     `depth` is the largest number of layers in one spectrum.
     """
     pairs = [*ROLES.values(), *MODELS]
+    for scale in (DEPTH, FREQUENCY):
+        pairs += zip(*scale, strict=True)
     for count in range(1, depth + 1):
         pairs += depth_colours(count)
     for light, dark in (*MODELS, ROLES["muted"]):

@@ -345,6 +345,7 @@ class Head:
             `meta = {"first": "with" | "without"}`.
         plots: figures that `result.plot(name)` knows and the page does not show.
         glossary: terms that the page explains beside those of its tables.
+        conclusion: what follows from the numbers, and what to do.
         alarm: makes the sentence red.
         listed: the findings are listed below the top.
     """
@@ -355,6 +356,7 @@ class Head:
     switch: bool = False
     plots: Mapping[str, Callable[..., go.Figure]] = field(default_factory=dict)
     glossary: Sequence[Term] = ()
+    conclusion: str = ""
     alarm: bool = False
     listed: bool = True
 
@@ -363,7 +365,7 @@ class Head:
 class FindingLine:
     """A finding as it is shown.
 
-    `level` is alert, notice or good, and `word` says it to readers. `value` stands large beside the
+    `level` is alarm, notice or fine, and `word` says it to readers. `value` stands large beside the
     sentence, its `unit` below it.
     """
 

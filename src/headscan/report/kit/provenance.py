@@ -18,6 +18,45 @@ if TYPE_CHECKING:
 # A document with more characters than this is embedded without its lists of more numbers than that.
 LONGEST_DOCUMENT = 600_000
 LONGEST_LIST = 64
+# What the large number beside a finding is, by code; conditions of a checkup bring their own unit.
+UNITS = {
+    "HS101": "average cosine",
+    "HS102": "share of the average cosine",
+    "HS104": "share of the energy",
+    "HS110": "largest average cosine",
+    "HS112": "share of the energy",
+    "HS113": "effective rank",
+    "HS114": "effective rank",
+    "HS116": "share of the average cosine",
+    "HS117": "rank correlation",
+    "HS120": "least CKA",
+    "HS121": "CKA",
+    "HS122": "least CKA",
+    "HS124": "draws",
+    "HS125": "share not beyond chance",
+    "HS126": "share not beyond chance",
+    "HS127": "share of the variance",
+    "HS128": "least CKA",
+    "HS210": "nats a token",
+    "HS211": "share of contexts",
+    "HS212": "share of next tokens",
+    "HS213": "rank",
+    "HS214": "rank",
+    "HS215": "cosine",
+    "HS216": "cosine",
+    "HS217": "probability",
+    "HS310": "share of earlier tokens",
+    "HS320": "deletion, minus random order",
+    "HS321": "deletion, minus random order",
+    "HS322": "deletion, minus random order",
+    "HS410": "gain in recall@1",
+    "HS411": "recall@1",
+    "HS412": "gain in recall@1",
+    "HS601": "share of matrices",
+    "HS701": "nats a token",
+    "HS702": "nats a token",
+    "HS703": "nats a token",
+}
 
 
 def finding_lines(result: Result) -> list[FindingLine]:
@@ -28,9 +67,7 @@ def finding_lines(result: Result) -> list[FindingLine]:
 
 def _finding_line(finding: Finding, several_models: bool) -> FindingLine:
     details = finding.details
-    level = finding.level if finding.level in ("alert", "good") else "notice"
-    if finding.passed:
-        level = "notice"
+    level = "notice" if finding.passed else finding.level
     return FindingLine(
         code=f"{finding.code} {finding.name}".strip(),
         level=level,
@@ -39,7 +76,7 @@ def _finding_line(finding: Finding, several_models: bool) -> FindingLine:
         where=_where(finding, several_models),
         advice=details.advice,
         unit=details.unit,
-        word=_level_word(level, details.known),
+        word=level,
     )
 
 
@@ -55,15 +92,6 @@ def _where(finding: Finding, several_models: bool) -> list[str]:
     if finding.passed:
         where.append("in the baseline" if finding.passed == "known" else "ignored")
     return where
-
-
-def _level_word(level: str, known: bool | None) -> str:
-    """Return the word for a level; `known` is that of `FindingDetails`."""
-    if known is None:
-        return level
-    if known:
-        return "notice"
-    return "alarm" if level == "alert" else "alarm, uncertain"
 
 
 def provenance(result: Result) -> Provenance:

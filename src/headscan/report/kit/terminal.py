@@ -27,7 +27,7 @@ from headscan.report.kit.parts import (
 from headscan.report.kit.words import clean, written
 from headscan.run import Term
 
-LEVELS = {"alert": ("!", "bold red"), "notice": ("·", "yellow"), "good": ("+", "green")}
+LEVELS = {"alarm": ("!", "bold red"), "notice": ("·", "yellow"), "fine": ("+", "green")}
 """Sign and style of each level of a finding."""
 MOST_FOLDED_ROWS = 14
 """Rows of a folded table that are shown; the page has all."""
@@ -86,6 +86,8 @@ def terminal(page: Page, *, whole: bool = False) -> RenderableType:
     heading = Text(f"\n{', '.join(map(clean, page.head.titles))}", style="bold")
     subtitle_style = "bold red" if page.head.alarm else "not bold dim"
     heading.append(f"\n{clean(page.head.subtitle)}", style=subtitle_style)
+    if page.head.conclusion:
+        heading.append(f"\n{clean(page.head.conclusion)}")
     renderables: list[RenderableType] = [heading]
     for part in page.parts():
         renderables += _part(part, whole)

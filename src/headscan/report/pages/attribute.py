@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from headscan.report.kit import (
     Term,
     figures,
     page,
+    palette,
     section,
 )
 from headscan.report.kit.parts import Part, cell_of
@@ -32,7 +33,7 @@ from headscan.run.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headscan.attribution.faithfulness import Faithfulness
+    from headscan.attribution.faithfulness import Faithfulness, FaithfulnessCurve
     from headscan.attribution.gradients import Completeness
     from headscan.attribution.result import AttributeResult, ExplainedStep
 
@@ -56,6 +57,8 @@ MOST_TABLE_ROWS = 5000
 MOST_OPEN_STEPS = 8  # a longer table of predictions is folded
 MOST_NAMED_STEPS = 20
 STRONGEST = 10
+CURVES = ("deletion", "insertion")
+SURE_METHOD = "occlusion"
 LEAST_SHOWN_STRENGTH = 0.02
 WHITESPACE_SIGNS = re.compile("([␣⏎⇥␍])")
 
@@ -78,9 +81,24 @@ def attribute(result: AttributeResult) -> Head:
         [f"Why {heading(result)}?"],
         f"Which of {len(result.tokens):,} tokens the {output} of {model} depends on: "
         f"{result.target.sentence}. {methods}.",
+        conclusion=_conclusion(result),
         plots={"scores": lambda method=None: scores(result, method)},
         glossary=glossary,
     )
+
+
+def _conclusion(result: AttributeResult) -> str:
+    """Say if the first map can be trusted, and what to try where it cannot."""
+    judged = {finding.name for finding in result.findings}
+    if not judged & {"FAITHFUL", "UNFAITHFUL", "UNDECIDED"}:
+        return ""
+    first = next(iter(finding.name for finding in result.findings if finding.name in judged))
+    if first == "FAITHFUL":
+        return "The colours can be trusted: they beat a random ordering of the tokens."
+    advice = f"Try --method {SURE_METHOD}."
+    if result.method == SURE_METHOD:
+        advice = "Try --units word, or explain a longer --continuation."
+    return f"The colours are not shown to be better than a random ordering of the tokens. {advice}"
 
 
 def heading(result: AttributeResult) -> str:
@@ -331,9 +349,10 @@ def _faithfulness(result: AttributeResult, checked: list[tuple[str, Faithfulness
         lambda: curves(result),
         f"The {judged} as units are replaced in the order of their scores, and as they are put "
         "back",
-        "Deletion: the most important units go first; a good map falls at once. Insertion: they "
-        "come back first; a good map rises at once. Missing units are replaced by "
-        f"{first.substitute}.",
+        "Above, deletion: the most important units go first; a good map falls below the random "
+        "order at once. Below, insertion: they come back first; a good map rises above it at once. "
+        f"Missing units are replaced by {first.substitute}.",
+        460,
     )
     columns: list[Term | str] = [
         "method",
@@ -372,16 +391,41 @@ def curves(result: AttributeResult) -> go.Figure:
 
     They show the probability (or cosine) as units are replaced or put back.
     """
-    series = {}
-    for record in result.maps:
-        if record.faithfulness is None:
-            continue
-        deletion = record.faithfulness.deletion
-        insertion = record.faithfulness.insertion
-        series[f"{record.method}, deletion"] = (deletion.share, deletion.probability)
-        series[f"{record.method}, insertion"] = (insertion.share, insertion.probability)
-    x_title = "share of the units replaced (deletion) or put back (insertion)"
-    return figures.lines(series, x_title, result.target.judged, zero=True)
+    judged = result.target.judged
+    titles = [f"{judged}, {kind}" for kind in CURVES]
+    figure = figures.stacked("share of the units replaced (above) or put back (below)", titles)
+    random: Faithfulness | None = None
+    for index, record in enumerate(result.maps):
+        if record.faithfulness is not None:
+            random = random or record.faithfulness
+            look = palette.model_line(index)
+            for kind in CURVES:
+                curve = getattr(record.faithfulness, kind)
+                _add_curve(figure, kind, literal(record.method), look, curve)
+    if random is not None and random.random.deletion_curve:
+        look = {"color": palette.ROLES["muted"][0], "dash": "dot"}
+        for kind in CURVES:
+            heights = getattr(random.random, f"{kind}_curve")
+            curve = replace(getattr(random, kind), probability=heights)
+            _add_curve(figure, kind, "random order", look, curve)
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def _add_curve(
+    figure: go.Figure, kind: str, name: str, line: dict[str, str], curve: FaithfulnessCurve
+) -> None:
+    """Add a curve to the panel of its kind; the legend names it once."""
+    is_first = kind == CURVES[0]
+    figure.add_scatter(
+        x=curve.share,
+        y=curve.probability,
+        name=name,
+        legendgroup=name,
+        showlegend=is_first,
+        mode="lines",
+        line=line,
+        yaxis="y" if is_first else "y2",
+    )
 
 
 def scores(result: AttributeResult, method: str | None = None) -> go.Figure:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from headscan.measures.measure import leading
 from headscan.report.kit import (
@@ -59,8 +58,10 @@ LEAST_BRANCH_SHARE = 0.02
 
 
 @section("checkup", 10)
-def shape(result: CheckupResult) -> Section:
-    """Return average cosine and directions in use over depth."""
+def shape(result: CheckupResult) -> Section | None:
+    """Return average cosine and directions in use over depth; None where no model has two sites."""
+    if max(len(examined.evidence.sites) for examined in result.examinations) < 2:
+        return None
     figure = Figure(
         "shape",
         lambda: _shape_by_site(result),
@@ -79,24 +80,19 @@ def shape(result: CheckupResult) -> Section:
 
 def _shape_by_site(result: CheckupResult) -> go.Figure:
     """Return two panels, one measure each, with a line a model and its random weights."""
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
-    figure.update_layout(figures.empty("", "").layout)
     all_rows = []
     for examined in result.examinations:
         all_rows += [Row(row | {"model": examined.model}) for row in examined.evidence.sites]
     axis = Axis(all_rows, result.models)
-    for panel, (measure, axis_title) in enumerate(SHAPE_PANELS, 1):
+    figure = figures.stacked(axis.title, [title for _, title in SHAPE_PANELS])
+    for panel, (measure, _) in enumerate(SHAPE_PANELS, 1):
         for index, examined in enumerate(result.examinations):
             for line in _shape_lines(axis, examined, index):
                 _add_shape_line(figure, line, measure, panel)
-        figure.update_yaxes(title_text=axis_title, row=panel, col=1)
     ticks = axis.ticks(all_rows)
-    figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
-    figure.update_xaxes(title_text=axis.title, row=2, col=1)
-    figure.update_yaxes(type="log", dtick=1, row=2, col=1)
-    look = {"title_font_size": 12, "color": palette.ROLES["muted"][0], "fixedrange": True}
-    figure.update_xaxes(**look)
-    return figure.update_yaxes(**look, gridcolor=palette.ROLES["hairline"][0])
+    labels = [literal(label) for label in ticks.values()]
+    figure.update_xaxes(tickvals=list(ticks), ticktext=labels)
+    return figures.set_log(figure, "y2")
 
 
 @dataclass(frozen=True)
@@ -158,8 +154,7 @@ def _add_shape_line(figure: go.Figure, line: ShapeLine, measure: str, panel: int
         legendgroup=line.group,
         error_y=figures.error_bars(values, intervals),
         line={"color": palette.model_colour(line.index), "dash": dash},
-        row=panel,
-        col=1,
+        yaxis=f"y{panel}" if panel > 1 else "y",
     )
 
 
@@ -209,8 +204,15 @@ def _condition_entry(result: CheckupResult, row: SheetRow) -> ConditionEntry:
         results.append((model if several else "", observation.sentence, advice))
     urgency = list(SIGNS)
     worst = min((cell.state for cell in row.cells), key=urgency.index)
-    first = observed[0][1]
     condition = CONDITIONS.get(row.code)  # a plug-in that had it may be gone
+    first = observed[0][1] if observed else CONDITIONS[row.code]
+    for examined in result.examinations:
+        for missing in examined.unexamined:
+            if missing.code == row.code:
+                name = examined.model if several else ""
+                sentence = f"Not examined: {missing.reason}."
+                option = f"{missing.option} examines it." if missing.option else ""
+                results.append((name, sentence, option))
     return ConditionEntry(
         code=row.code,
         title=row.title,
@@ -231,7 +233,7 @@ def _condition_table(observed: Sequence[tuple[str, Observation]]) -> Table:
     return table(
         [observation for _, observation in observed],
         (Term("model"), lambda observation: model_of[id(observation)]),
-        (Term("found", "Alarm; notice, where it is no fault by itself; no."), _level),
+        (Term("level", "Alarm, possible alarm, notice (no fault by itself), or fine."), _level),
         "value",
         "null",
         (
@@ -241,19 +243,12 @@ def _condition_table(observed: Sequence[tuple[str, Observation]]) -> Table:
         "unit",
         "site",
         "beside",
-        "percentile",
         where="page",
     )
 
 
 def _level(observation: Observation) -> str:
-    if not observation.present:
-        return "no"
-    if observation.possible:
-        return "too few tokens for an alarm"
-    if observation.known:
-        return "notice"
-    return "alarm, uncertain" if observation.sure is False else "alarm"
+    return "possible alarm" if observation.possible else observation.level
 
 
 def _threshold(observation: Observation) -> str:
@@ -440,7 +435,7 @@ def not_done(result: CheckupResult) -> Section | None:
     """Return what there was no time for, or what the source does not have."""
     rows = []
     for examined in result.examinations:
-        rows += [(examined.model, reason) for reason in examined.evidence.skipped]
+        rows += [(examined.model, skipped.sentence) for skipped in examined.evidence.skipped]
     if not rows:
         return None
     lead = "These were left out: the source lacks what they need, or the budget did not allow them."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from functools import partial
 from statistics import median
@@ -23,7 +24,7 @@ from headscan.report.kit import (
     palette,
     section,
 )
-from headscan.report.kit.figures import heat
+from headscan.report.kit.figures import heat, round_ticks
 from headscan.report.kit.parts import Value, cell_of
 from headscan.report.kit.words import named, number
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     CellsByModels = dict[tuple[str, str], list[SimilarityCell]]
 
 ALPHA = 0.05
-TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 TICK_ROOM = 0.06  # a tick nearer to the null's threshold is left out; as a share of the scale
 SHORT_TITLES = {"procrustes": "procr.", "mutual_knn": "knn"}
 TOO_FEW_TOKENS = "not defined with so few tokens"
@@ -45,6 +45,7 @@ def head(result: CompareResult) -> Head:
     return Head(
         [named(model.name) for model in result.models],
         _summary(result),
+        conclusion=_conclusion(result),
         glossary=[_term(result, name) for name in result.measures],
     )
 
@@ -58,10 +59,29 @@ def _summary(result: CompareResult) -> str:
         return "Nothing could be compared."
     pairs = "Between matching layers" if same_sites else "Between all pairs of layers"
     values = [cell.value or 0.0 for cell in same_sites or cells]
-    return (
-        f"{pairs}, {result.measures[measure].title} is {number(min(values))} to "
-        f"{number(max(values))}, on {result.tokens:,} tokens."
-    )
+    extent = " to ".join(dict.fromkeys([number(min(values)), number(max(values))]))
+    title = result.measures[measure].title
+    return f"{pairs}, {title} is {extent}, on {result.tokens:,} tokens."
+
+
+def _conclusion(result: CompareResult) -> str:
+    """Say what the range of CKA, and the neighbours that agree, mean."""
+    cells = [cell for cell in result.cells if cell.value is not None and cell.site_a == cell.site_b]
+    cka = [cell.value or 0.0 for cell in cells if cell.measure == "cka"]
+    neighbours = [cell.value or 0.0 for cell in cells if cell.measure == "mutual_knn"]
+    sentences = []
+    if cka:
+        sentences.append(
+            "CKA is 1 where the layers differ by a rotation, a scale and a shift only, and 0 where "
+            "they have nothing in common."
+        )
+    if neighbours:
+        kept = f"{min(neighbours):.0%}"
+        sentences.append(
+            f"At the worst layer {kept} of the nearest neighbours are the same: that share is what "
+            "search keeps if one model replaces the other."
+        )
+    return " ".join(sentences)
 
 
 def _term(result: CompareResult, name: str) -> Term:
@@ -91,9 +111,9 @@ def _by_models(result: CompareResult) -> CellsByModels:
 def maps(result: CompareResult) -> list[Section]:
     """Return, for each pair of models, a map of every measure."""
     note = Prose(
-        "A cross marks pairs that are not more similar than chance (adjusted p > 0.05). The mark "
-        "“null” on a scale is what the null stays below in 95 of 100 draws, on a sample of "
-        f"{result.tested:,} tokens (median over the sites).",
+        "A cross marks a cell that is not more similar than chance (adjusted p > 0.05). Each scale "
+        "covers the values of its map. Its mark “null”, where it has one, is what chance stays "
+        f"below in 95 of 100 draws, on a sample of {result.tested:,} tokens (median over sites).",
         where="page",
     )
     cells_by_models = _by_models(result)
@@ -138,18 +158,36 @@ def _heat(cells: list[SimilarityCell]) -> go.Figure:
     rows = list(dict.fromkeys(cell.site_a for cell in cells))
     columns = list(dict.fromkeys(cell.site_b for cell in cells))
     values = {(cell.site_a, cell.site_b): cell.value for cell in cells}
-    low = min([0.0, *(value for value in values.values() if value is not None)])
-    grid = [[values.get((row, column)) for column in columns] for row in rows]
-    figure = heat(grid, columns, rows, low=low, high=1, scale=palette.DEPTH[0])
-    _add_crosses(figure, cells)
     thresholds = [
         cell.tests[0].threshold
         for cell in cells
         if cell.tests and cell.tests[0].threshold is not None
     ]
-    if thresholds:
-        _mark_null(figure, low, median(thresholds))
-    return figure
+    low, high = _extent([value for value in values.values() if value is not None])
+    grid = [[values.get((row, column)) for column in columns] for row in rows]
+    figure = heat(grid, columns, rows, low=low, high=high, scale=palette.DEPTH[0])
+    _add_crosses(figure, cells)
+    labels = {tick: f"{tick:g}" for tick in round_ticks(low, high)}
+    threshold = median(thresholds) if thresholds else math.inf
+    if low <= threshold <= high:
+        room = TICK_ROOM * (high - low)
+        labels = {tick: text for tick, text in labels.items() if abs(tick - threshold) > room}
+        labels[threshold] = f"null {threshold:.2f}"
+    scale = {"tickvals": list(labels), "ticktext": list(labels.values())}
+    return figure.update_traces(colorbar=scale, selector={"type": "heatmap"})
+
+
+def _extent(values: list[float]) -> tuple[float, float]:
+    """Return the ends of the colour scale: those of the values, to the next twentieth outside.
+
+    >>> _extent([0.38, 0.53])
+    (0.35, 0.55)
+    """
+    if not values:
+        return 0.0, 1.0
+    low = math.floor(20 * min(values) + 1e-9) / 20
+    high = math.ceil(20 * max(values) - 1e-9) / 20
+    return low, max(high, low + 0.05)
 
 
 def _add_crosses(figure: go.Figure, cells: list[SimilarityCell]) -> None:
@@ -166,15 +204,6 @@ def _add_crosses(figure: go.Figure, cells: list[SimilarityCell]) -> None:
         marker={"symbol": "x-thin", "size": 8, "line": line},
         showlegend=False,
     )
-
-
-def _mark_null(figure: go.Figure, low: float, threshold: float) -> None:
-    """Mark the null's threshold on the scale, which runs from `low` to 1."""
-    room = TICK_ROOM * (1 - low)
-    ticks = [tick for tick in (low, *TICKS) if tick >= low and abs(tick - threshold) > room]
-    labels = [f"{tick:.2g}" for tick in ticks]
-    scale = {"tickvals": [*ticks, threshold], "ticktext": [*labels, f"null {threshold:.2f}"]}
-    figure.update_traces(colorbar=scale, selector={"type": "heatmap"})
 
 
 @section("compare", 20)

@@ -132,12 +132,28 @@ def damage(result: DamageResult) -> Head:
     """Return both models, and how much the second diverges from the first."""
     row = result.totals["whole"]
     first, second = (named(model.name) for model in result.models)
+    interval = row.interval("loss_change")
+    ends = f" [{number(interval[0])}, {number(interval[1])}]" if interval else ""
     sentence = (
         f"{second} diverges from {first} by {number(row.number('kl'))} nats a token and its loss "
-        f"changes by {number(row.number('loss_change'))}; {number(row.number('top1_agreement'))} "
-        f"of its likeliest tokens are the same, on {result.tokens:,} predictions."
+        f"changes by {number(row.number('loss_change'))}{ends}; "
+        f"{number(row.number('top1_agreement'))} of its likeliest tokens are the same, on "
+        f"{result.tokens:,} predictions."
     )
-    return Head([first, second], sentence)
+    return Head([first, second], sentence, conclusion=_conclusion(row, first, second))
+
+
+def _conclusion(row: Row, first: str, second: str) -> str:
+    """Say if the change of the loss is significant, and how to set a limit."""
+    interval = row.interval("loss_change")
+    limit = "To fail a build above a divergence, use --limit kl=VALUE --fail-on."
+    if interval is None:
+        return limit
+    if interval[0] > 0:
+        return f"{second} predicts significantly worse than {first}. {limit}"
+    if interval[1] < 0:
+        return f"{second} predicts significantly better than {first}. {limit}"
+    return f"No loss of {second} against {first} is shown on this text. {limit}"
 
 
 @section("damage", 10)
@@ -248,5 +264,5 @@ def _changed_sites(rows: Sequence[Row]) -> list[str]:
             interval[0] > 0 or interval[1] < 0 for interval in intervals if interval is not None
         ]
         if excludes_zero:
-            phrases.append(f"at {sum(excludes_zero)} of {len(excludes_zero)} sites for {words}")
+            phrases.append(f"{words} at {sum(excludes_zero)} of {len(excludes_zero)} sites")
     return phrases

@@ -37,6 +37,8 @@ KINDS = {
 LEAK_COLUMNS = ("leak_own", "leak_of_earlier", "leak_of_later")
 RECOVERY_COLUMNS = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later")
 ENOUGH = 0.95  # accuracy of decoding
+LEAST_MOVE = 0.01
+"""An output that moves by at most this share of its norm does not depend on the other token."""
 
 CODEBOOK_TERMS = {
     "minimum": Term(
@@ -76,7 +78,35 @@ def flow(result: FlowResult) -> Head:
     return Head(
         ["How much each position depends on other tokens"],
         f"{result.length} tokens{averaged}, in {names}.",
+        conclusion=_conclusion(result),
         plots={"matrix": lambda kind="leak", part=0, site=-1: matrix(result, kind, part, site)},
+    )
+
+
+def _conclusion(result: FlowResult) -> str:
+    """Say what an output at the deepest site carries of other tokens, and what follows."""
+    last = result.parts[0].sites[-1]
+    if last.leak_of_later > LEAST_MOVE:
+        return (
+            f"At {last.site} an output moves by {last.leak_of_later:.1%} of its norm when a later "
+            "token changes: the model sees tokens that it is to predict, unless it is an encoder."
+        )
+    if last.leak_of_earlier <= LEAST_MOVE:
+        return (
+            f"At {last.site} outputs hardly depend on earlier tokens ({last.leak_of_earlier:.1%} "
+            "of their norm): check that attention works in this model."
+        )
+    told = last.recoverable_of_earlier
+    if told is not None:
+        return (
+            f"At {last.site} one output alone gives away {told:.0%} of the tokens before it, if "
+            "the others are known: protect every state that follows a secret token, not only its "
+            "own."
+        )
+    return (
+        f"At {last.site} an output moves by {last.leak_of_earlier:.1%} of its norm when an earlier "
+        "token changes: states after a token carry some of it, so deleting its own state does not "
+        "remove it."
     )
 
 
@@ -122,18 +152,33 @@ def _rounded_matrix(matrix: list[list[float]]) -> list[list[float]]:
 def layers(result: FlowResult) -> Section:
     """Return means over all pairs, by layer."""
     has_recovery = result.recoverable is not None
-    parts: list[Part] = [
+    parts: list[Part] = []
+    if max(len(part.sites) for part in result.parts) > 1:
+        parts += _site_figures(result, has_recovery=has_recovery)
+    columns: tuple[str, ...] = LEAK_COLUMNS
+    if has_recovery:
+        columns += RECOVERY_COLUMNS
+    parts += [table(part.sites, "site", *columns, title=titled(part)) for part in result.parts]
+    return Section(
+        "By layer",
+        "The numbers are means over all pairs of an output and a token before it.",
+        parts,
+    )
+
+
+def _site_figures(result: FlowResult, *, has_recovery: bool) -> list[Figure]:
+    """Return the figures along the sites, of which there are several."""
+    site_figures = [
         Figure(
             "leak",
             by_site(result, "leak_of_earlier"),
             "Mean relative movement of an output when an earlier token is changed, by site",
-            "Leak of earlier tokens.",
+            "How far an output moves when an earlier token changes, as a share of its norm.",
             320,
         )
     ]
-    columns: tuple[str, ...] = LEAK_COLUMNS
     if has_recovery:
-        parts.append(
+        site_figures.append(
             Figure(
                 "told",
                 by_site(result, "recoverable_of_earlier"),
@@ -143,13 +188,7 @@ def layers(result: FlowResult) -> Section:
                 320,
             )
         )
-        columns += RECOVERY_COLUMNS
-    parts += [table(part.sites, "site", *columns, title=titled(part)) for part in result.parts]
-    return Section(
-        "By layer",
-        "The numbers are means over all pairs of an output and a token before it.",
-        parts,
-    )
+    return site_figures
 
 
 def by_site(result: FlowResult, field: str) -> go.Figure:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from headscan.ntp.support_metrics import SupportMetrics
 
 MOST_LABELLED_WORDS = 60
+SETTLED = 0.1
+"""Share of unseen successors up to which the predicted supports are taken as settled."""
 
 Rows = list[tuple[str, str, str]]
 
@@ -48,11 +50,36 @@ def head(result: NtpResult) -> Head:
         names = ", ".join(model.name for model in result.comparisons)
         verb = "comes" if len(result.comparisons) == 1 else "come"
         comparison = f", and how close {names} {verb}"
+    noun = "token" if result.order == 1 else "tokens"
     sentence = (
-        f"{number(result.tokens)} positions{source}, contexts of {result.order} tokens: what "
+        f"{number(result.tokens)} positions{source}, contexts of {result.order} {noun}: what "
         f"theory predicts{comparison}."
     )
-    return Head(["The geometry that the text predicts"], sentence)
+    return Head(["The geometry that the text predicts"], sentence, conclusion=_conclusion(result))
+
+
+def _conclusion(result: NtpResult) -> str:
+    """Say if the text is long enough for the prediction, and how close each model comes."""
+    unseen = result.data.unseen_mass
+    if unseen > SETTLED:
+        first = (
+            f"The prediction is provisional: about {unseen:.0%} of the next tokens would be new "
+            "after their context. Read more of the text (--max-tokens), or use shorter contexts "
+            "(--order)."
+        )
+    else:
+        first = "The text is long enough for contexts of this length."
+    sentences = [first]
+    for model in result.comparisons:
+        direction = model.metrics.direction
+        if direction is not None:
+            sentences.append(
+                f"{model.name} lies at cosine {number(direction)} to the predicted direction (1: "
+                "it has reached it; 0: it has not turned towards it)."
+            )
+    if not result.comparisons:
+        sentences.append("Add --model MODEL to see how close a model comes to it.")
+    return " ".join(sentences)
 
 
 @section("ntp", 10)
@@ -132,8 +159,7 @@ def logits(result: NtpResult) -> Section:
         "spectrum",
         lambda: spectra(result),
         "Singular values of the predicted growing part and of the centred support matrix",
-        "The growing part L^mm is of low rank: its singular values, beside those of the centred "
-        "support matrix, which would be the answer if its certificate held.",
+        _spectrum_caption(result),
         320,
     )
     lead = (
@@ -141,6 +167,19 @@ def logits(result: NtpResult) -> Section:
         "direction."
     )
     return Section("The two parts of the logits", lead, [figure])
+
+
+def _spectrum_caption(result: NtpResult) -> str:
+    """Say what the spectrum shows of the rank, and if the centred supports are the answer."""
+    caption = "Singular values by rank of the growing part L^mm of the logits."
+    if result.solution is not None:
+        size = min(result.data.vocabulary - 1, result.solution.supports)
+        caption += f" Its rank is {result.solution.rank:,} of at most {size:,}."
+    caption += " Beside them are those of the centred support matrix S̃"
+    if result.certificate is None:
+        return f"{caption}; whether it is the optimum was not checked."
+    verdict = "which is" if result.certificate.optimal else "which is not"
+    return f"{caption}, {verdict} the optimum (certificate)."
 
 
 def spectra(result: NtpResult) -> go.Figure:
@@ -154,8 +193,7 @@ def spectra(result: NtpResult) -> go.Figure:
     for name, values in values_by_label.items():
         positive: list[float] = values[values > 0].tolist()
         series[name] = (list(range(1, len(positive) + 1)), positive)
-    figure = lines(series, "singular value, by rank", "σ", markers=False)
-    return figure.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
+    return lines(series, "singular value, by rank", "σ", markers=False, log="xy")
 
 
 @section("ntp", 30)

@@ -22,12 +22,13 @@ from headscan.report.kit import (
     section,
     table,
 )
-from headscan.report.kit.figures import empty, lines
+from headscan.report.kit.figures import bars, empty, lines
 from headscan.report.kit.parts import Part
 from headscan.report.kit.words import literal, named
 
 if TYPE_CHECKING:
     from headscan.leaks.result import LeakRow, PrivacyResult
+    from headscan.run import Interval
 
 RELEASE_COLUMNS = ("site", "defence", "noise")
 GLOSSARY = [
@@ -56,6 +57,10 @@ GLOSSARY = [
         "prior.",
     ),
 ]
+HALF = 0.5
+"""From this share of tokens or bits on, a release is called readable."""
+FEW_BITS = 0.1
+"""Up to this share of the bits, a release is called protected."""
 VERDICT_WORDS = {
     "fail": "above",
     "cannot be shown": "shown neither within nor above",
@@ -70,6 +75,7 @@ def head(result: PrivacyResult) -> Head:
     return Head(
         [named(result.models[0].name)],
         _summary(result),
+        conclusion=_conclusion(result),
         glossary=[] if result.gradient else GLOSSARY,
         alarm=result.verdict == "fail",
     )
@@ -95,6 +101,42 @@ def _summary(result: PrivacyResult) -> str:
     if noiseless:
         sentences.append(_recovered_share(noiseless))
     return " ".join(sentences)
+
+
+def _conclusion(result: PrivacyResult) -> str:
+    """Say how the release is to be treated, and what to try next; '' of a policy's receipt."""
+    if result.verdict is not None:
+        return ""
+    if result.gradient is not None:
+        if result.gradient.recall < HALF:
+            return "Other attacks may find more: a gradient is not shown to be safe by this one."
+        return "Treat such a gradient as the text itself: average it over more texts, or add noise."
+    read = [row for row in result.rows if row.noise == 0 and row.text_accuracy >= HALF]
+    noisy = [row for row in result.rows if row.noise > 0 and row.bits_upper is not None]
+    sentences = []
+    if read:
+        sentences.append(
+            "Treat this release like the text itself: whoever has it and the model can read it."
+        )
+    if noisy:
+        sentences.append(_what_noise_does(noisy))
+    elif read:
+        sentences.append("Try --noise 0.5,1,2 or --defence to see what protects it.")
+    return " ".join(sentences)
+
+
+def _what_noise_does(rows: list[LeakRow]) -> str:
+    """Say if the most noise that was tried is shown to protect the text."""
+    row = max(rows, key=lambda row: row.noise)
+    prior = row.prior_bits or 0.0
+    if (row.bits_lower or 0.0) >= HALF * prior:
+        return f"Noise {row.noise:g} does not protect it: try more noise, or another --defence."
+    if (row.bits_upper or 0.0) <= FEW_BITS * prior:
+        return f"Noise {row.noise:g} is shown to leave at most {FEW_BITS:.0%} of the bits."
+    return (
+        f"Noise {row.noise:g} removes part of it, and the bounds do not show that little is left: "
+        "try more noise."
+    )
 
 
 def _policy_summary(result: PrivacyResult) -> str:
@@ -332,9 +374,9 @@ def accuracy(result: PrivacyResult) -> Section | None:
     figure = Figure(
         "accuracy",
         lambda: _accuracy(result.rows),
-        "Share of tokens named by the attack, by site, one line a noise",
-        "Share of tokens that the attack names, by site.",
-        340,
+        "Share of tokens named by the attack, by site and noise",
+        "Share of tokens that the attack names, by site and noise.",
+        340 if len({row.site for row in result.rows}) > 1 else 100 + 40 * len(result.rows),
     )
     lead = (
         "The attacker has the model and knows how the release was made, with its noise and defence."
@@ -343,14 +385,23 @@ def accuracy(result: PrivacyResult) -> Section | None:
 
 
 def _accuracy(rows: list[LeakRow]) -> go.Figure:
-    series: dict[str, tuple[list[str], list[float]]] = {}
+    if len({row.site for row in rows}) == 1:
+        names = [f"{_setting(row)}: {row.attack}" for row in rows]
+        figure = bars(names, [row.attack_accuracy for row in rows], "share of tokens named", 1.0)
+        return figure.update_xaxes(tickformat=".0%")
+    series: dict[str, tuple[list[str], list[float], list[Interval]]] = {}
     for row in rows:
-        name = f"noise {row.noise:g}" if row.defence == "none" else f"{row.defence}, {row.noise:g}"
-        sites, shares = series.setdefault(name, ([], []))
+        sites, shares, intervals = series.setdefault(_setting(row), ([], [], []))
         sites.append(row.site)
         shares.append(row.attack_accuracy)
+        intervals.append(row.attack_accuracy_interval)
     figure = lines(series, "", "share of tokens named")
     return figure.update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
+
+
+def _setting(row: LeakRow) -> str:
+    """Return the noise and the defence of a row in a few words."""
+    return f"noise {row.noise:g}" if row.defence == "none" else f"{row.defence}, {row.noise:g}"
 
 
 @section("privacy", 24)

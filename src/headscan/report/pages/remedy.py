@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from headscan.remedies.judge import best_of
 from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, page, section, table
 from headscan.report.kit.figures import empty
 from headscan.report.kit.palette import depth_colours
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headscan.run import Row
 
 GAIN = "recall_at_1_gain"
+DENSE = "dense"
 TERMS = {
     "remedy": Term("remedy"),
     "recall_at_1": Term(
@@ -81,7 +83,25 @@ def remedies(result: RemedyResult) -> Head:
         f"{len(result.about)} remedies for vectors of width {result.width:,} at {result.site}, "
         f"fitted on {result.fitted:,} and judged by {result.held_out:,} others."
     )
-    return Head([f"Remedies for {named(result.models[0].name)}"], sentence)
+    name = named(result.models[0].name)
+    return Head([f"Remedies for {name}"], sentence, conclusion=_conclusion(result))
+
+
+def _conclusion(result: RemedyResult) -> str:
+    """Name the remedy with the largest significant gain, and how it is applied; or say none has."""
+    if not any(row.number(GAIN) is not None for row in result.rows):
+        return "Whether a remedy improves retrieval needs partners: give --pairs or --partners."
+    remedy = best_of(result.rows)
+    if remedy is None:
+        return "No remedy improves recall@1 significantly: use the vectors as they are."
+    row = result.row(remedy)
+    low, high = row.interval(GAIN) or (float("nan"), float("nan"))
+    paths = [file.path for file in result.exported if (file.remedy, file.format) == (remedy, DENSE)]
+    how = f"write it with --export {remedy}."
+    if paths:
+        how = f"apply it with headscan.remedies.RemedyTransformer.load({paths[0]!r})."
+    gain = row.number(GAIN) or 0.0
+    return f"{remedy} raises recall@1 by {gain:.3f} [{low:.3f}, {high:.3f}]: {how}"
 
 
 @section("remedy", 10)

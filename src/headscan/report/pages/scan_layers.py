@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from headscan.measures.measure import WITHOUT_SINKS
 from headscan.model import sites
 from headscan.report.kit import Figure, Term, palette
-from headscan.report.kit.figures import empty
+from headscan.report.kit.figures import empty, set_log
 from headscan.report.kit.words import literal, number
 
 if TYPE_CHECKING:
@@ -103,12 +103,13 @@ class Axis:
         """Return labels by their x, for the sites of the main stream."""
         places = [place for place in map(self.place, rows) if not place.part]
         if self.counts:
-            return {place.x: place.label for place in reversed(places)}
+            labels = {place.x: place.label for place in reversed(places)}
+            return dict(sorted(labels.items()))
         ticks = {0.25: "¼", 0.5: "½", 0.75: "¾", 1.0: "last"}
         for place in places:
             if place.label in ("emb", "norm", "head"):
                 ticks[place.x] = place.label
-        return ticks
+        return dict(sorted(ticks.items()))
 
 
 def _before_block_end(part: str) -> float:
@@ -222,9 +223,8 @@ def by_layer(
         for field, options in treatments(result, measure, first):
             _add_line(figure, line, field, measure, options)
     ticks = axis.ticks(result.sites)
-    positions = sorted(ticks)
-    labels = [literal(ticks[x]) for x in positions]
-    figure.update_xaxes(tickvals=positions, ticktext=labels, title_text=axis.title)
+    labels = [literal(label) for label in ticks.values()]
+    figure.update_xaxes(tickvals=list(ticks), ticktext=labels, title_text=axis.title)
     figure.update_layout(hovermode="x unified", xaxis_unifiedhovertitle_text=" ")
     title = measure.replace("_", " ")
     if measure in result.measures:
@@ -364,7 +364,7 @@ def small(result: ScanResult, measure: str) -> go.Figure:
     is_share = measure in result.measures and result.measures[measure].range[1] == 1
     # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
     if not is_share and low > 0 and max(values) > 8 * low:
-        figure.update_yaxes(type="log", dtick=1, tickformat="~g")
+        set_log(figure, "y")
     elif low >= 0:
         figure.update_yaxes(rangemode="tozero")
     return figure

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.sentence import SENTENCE
 from headscan.report.kit import Figure, Line, Panels, Section, Table, Term, palette, section
-from headscan.report.kit.figures import empty, lines, thin
+from headscan.report.kit.figures import empty, lines, log_ticks, set_log, thin
 from headscan.report.kit.parts import cell_of
 from headscan.report.kit.words import literal, named
 from headscan.report.pages.scan_layers import (
@@ -48,7 +48,6 @@ NULL_DESCRIPTIONS = {
 }
 NO_INTERVAL = " has no interval: "
 EXPECTATION = "expectation: Gaussian"
-DECADES = 7
 TINIEST_VALUE = 1e-6  # relative; below it a singular value is a rounding error
 
 
@@ -271,13 +270,7 @@ def spectrum_of(result: ScanResult, model: str, first: First = "without") -> go.
             showarrow=False,
             font={"size": 12, "color": muted},
         )
-    figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(
-        type="log",
-        tickvals=[10.0**-decade for decade in range(DECADES)],
-        ticktext=[*(f"{10.0**-decade:g}" for decade in range(5)), "10⁻⁵", "10⁻⁶"],
-    )
-    return figure.update_layout(showlegend=False)
+    return set_log(figure, "x", "y").update_layout(showlegend=False)
 
 
 def _add_spectrum(
@@ -309,4 +302,4 @@ def _set_same_floor(spectra: list[go.Figure]) -> None:
     sound = [value for value in values if value is not None and value > TINIEST_VALUE]
     low = max(float(np.quantile(sound, 0.01)), 1e-4) if sound else 1e-3
     for figure in spectra:
-        figure.update_yaxes(range=[float(np.log10(low)) - 0.1, 0.16])
+        figure.update_yaxes(range=[float(np.log10(low)) - 0.1, 0.16], **log_ticks([low, 1.0]))

@@ -148,7 +148,22 @@ def recovered_head(result: RecoverResult) -> Head:
         f"{result.after.nats_per_token:.3f} nats a held-out token, by the recovery "
         f"{result.recovery}."
     )
-    return Head([f"A head for {named(result.models[0].name)}"], sentence)
+    name = named(result.models[0].name)
+    return Head([f"A head for {name}"], sentence, conclusion=_what_the_head_gives(result))
+
+
+def _what_the_head_gives(result: RecoverResult) -> str:
+    """Say what the head gains over the embedding's rows, and how it is used."""
+    gain = result.before.nats_per_token - result.after.nats_per_token
+    if gain <= 0:
+        return (
+            "The recovered head predicts no better than the embedding's rows as they are: try "
+            "another --recovery, or more text."
+        )
+    return (
+        f"It is {gain:.2f} nats a token better than the embedding's rows as they are. The folder "
+        "holds the whole model with its head: load it with AutoModelForCausalLM.from_pretrained."
+    )
 
 
 @section("recover", 10)
