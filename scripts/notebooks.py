@@ -24,7 +24,6 @@ INSTALL = "\n".join(
     [
         "# In Colab, or in a fresh environment, remove the # of these lines:",
         f"# %pip install 'headscan[train] @ {SOURCE}'",
-        f"# %pip install 'headscan-specimens @ {SOURCE}#subdirectory=packaging/specimens'",
         f"# %pip install 'headscan-lab @ {SOURCE}#subdirectory=lab'",
     ]
 )

@@ -151,8 +151,8 @@ ADVICE = {
 """What to do about the findings that are no conditions of a checkup, which have their own words."""
 CODES_HEAD = """# Findings
 
-Written by `scripts/registries.py`. HS1 is shape, HS2 prediction, HS3 leak, HS4 remedy, HS5 a training
-run, HS6 weights, HS7 damage. Thresholds are conventions unless a test is named;
+Written by `scripts/registries.py`. HS1 is shape, HS2 prediction, HS3 leak, HS4 remedy, HS5 a
+training run, HS6 weights, HS7 damage. Thresholds are conventions unless a test is named;
 [how they were set](../lab/docs/methods/checkup.md#findings).
 
 - `--fail-on 'HS101,HS2*'`: exit status 3 where one of these is found; in each such verb.
