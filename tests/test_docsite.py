@@ -63,18 +63,18 @@ def test_everything_registered_has_a_page(staged):
     assert f"**Verdict: {row.split('|')[3].strip()}.**" in claim
     assert "at least 0.5" in (staged / "findings" / "HS101.md").read_text()
     assert len(list((staged / "percent").glob("*.py"))) == 6
-    assert "[HS101](findings/HS101.md)" in (staged / "checkup.md").read_text()
+    assert "[HS101](../findings/HS101.md)" in (staged / "methods" / "checkup.md").read_text()
 
 
 def test_links_hold_in_the_site_and_a_broken_one_ends_it(docsite):
     relinked = docsite["stage"].relinked
     moved = relinked(
-        "[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](measures/README.md)",
+        "[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](generated/tables.md)",
         "docs/ntp.md",
     )
     assert "[a](BENCHMARKS.md#x) [b](formats/index.md) `[c](no)`" in moved
     assert (
-        "[d](https://github.com/headscan/headscan/blob/main/LICENSE) [e](measures/index.md)"
+        "[d](https://github.com/headscan/headscan/blob/main/LICENSE) [e](generated/tables.md)"
         in moved
     )
     with pytest.raises(SystemExit, match=r"docs/ntp\.md has a broken link: nowhere\.md"):

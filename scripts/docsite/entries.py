@@ -80,12 +80,12 @@ def entries(pages: Pages) -> Pages:
     pages_by_path["ledger.md"] = re.sub(
         r"^\| (\d+) \|", r"| [\1](claims/\1.md) |", pages["ledger.md"], flags=re.MULTILINE
     )
-    pages_by_path["checkup.md"] = re.sub(
+    pages_by_path["methods/checkup.md"] = re.sub(
         r"^\| (HS\d+) \|",
         lambda match: (
-            f"| [{match[1]}](findings/{match[1]}.md) |" if match[1] in CONDITIONS else match[0]
+            f"| [{match[1]}](../findings/{match[1]}.md) |" if match[1] in CONDITIONS else match[0]
         ),
-        pages["checkup.md"],
+        pages["methods/checkup.md"],
         flags=re.MULTILINE,
     )
     return pages_by_path
@@ -95,7 +95,7 @@ def _measures() -> Pages:
     lines = [
         "# Measures",
         "",
-        "Numbers of a site's cloud of vectors; [tables beyond them](measures/index.md).",
+        "Numbers of a site's cloud of vectors; [tables beyond them](generated/tables.md).",
     ]
     measures = ordered_measures()
     for group in dict.fromkeys(measure.words.group for measure in measures):
@@ -172,8 +172,9 @@ def _finding(code: str, condition: Condition) -> str:
             f"**What it does not say.** {condition.limits}",
             f"**Source.** {condition.source}.",
             f"    headscan checkup MODEL --text TEXT --fail-on {code}",
-            "All [findings](index.md); how [thresholds](../checkup.md#findings) came about; "
-            "what was [tried on injected faults](../checkup.md#tried-on-injected-faults).\n",
+            "All [findings](index.md); how [thresholds](../methods/checkup.md#findings) came "
+            "about; what was "
+            "[tried on injected faults](../methods/checkup.md#tried-on-injected-faults).\n",
         ]
     )
 
