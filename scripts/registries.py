@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from headscan_lab.evaluation.task import TASKS
-from headscan_lab.ledger.experiment import EXPERIMENTS
+from headscan_lab.ledger.statement import STATEMENTS
 
 from headscan.attribution.method import METHODS as ATTRIBUTION
 from headscan.comparison.nulls import NULLS
@@ -69,7 +69,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
         CONDITIONS,
     ),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
-    ("Experiments of the ledger", "the tables of `headscan_lab.ledger`", EXPERIMENTS),
+    ("Statements of the ledger", "`headscan reproduce ID`", STATEMENTS),
 ]  # type: ignore[list-item]
 
 
