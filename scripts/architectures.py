@@ -17,18 +17,15 @@ import argparse
 import copy
 import inspect
 import logging
-import sys
 import traceback
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -82,14 +79,12 @@ MLA = {"num_key_value_heads": 4, "qk_head_dim": 16}
 MROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}}
 SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
-        "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 "
-        "minicpm3 mistral_large4 youtu dots3_note dots3_note_text esmc glm5_next longcat_flash".split(),
+        ["axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2", "minicpm3", "mistral_large4", "youtu", "dots3_note", "dots3_note_text", "esmc", "glm5_next", "longcat_flash"],
         MLA,
     ),
-    **dict.fromkeys("qwen3_5_text qwen3_5_moe_text qwen4_exp_text qwen3_next".split(), FULL_LAST),
+    **dict.fromkeys(["qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text", "qwen3_next"], FULL_LAST),
     **dict.fromkeys(
-        "glm4v_text glm46v_text glm4v_moe_text glm_ocr_text qwen2_vl_text paddleocr_vl_text "
-        "qwen2_5_vl_text qwen2_5_omni_text".split(),
+        ["glm4v_text", "glm46v_text", "glm4v_moe_text", "glm_ocr_text", "qwen2_vl_text", "paddleocr_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text"],
         MROPE,
     ),
     "gptj": {"rotary_dim": 4},

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headscan_lab.evaluation.task import TASKS
-from headscan_lab.ledger.experiment import EXPERIMENTS
+from headscan_lab.ledger.statement import STATEMENTS
 
 from headscan.attribution.method import METHODS as ATTRIBUTION
 from headscan.comparison.nulls import NULLS
@@ -70,7 +70,7 @@ SECTIONS: list[tuple[str, str, Registry[Any]]] = [
         CONDITIONS,
     ),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
-    ("Experiments of the ledger", "the tables of `headscan_lab.ledger`", EXPERIMENTS),
+    ("Statements of the ledger", "`headscan reproduce ID`", STATEMENTS),
 ]
 
 

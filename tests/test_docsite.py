@@ -35,7 +35,7 @@ def staged(docsite, tmp_path_factory):
 
 
 def test_everything_registered_has_a_page(staged):
-    from headscan_lab.ledger.claim import CLAIMS
+    from headscan_lab.ledger.statement import STATEMENTS
 
     from headscan.cli import verbs
     from headscan.diagnosis import CONDITIONS
@@ -46,19 +46,19 @@ def test_everything_registered_has_a_page(staged):
     for folder, names in {
         "measure": MEASURES.names(),
         "findings": CONDITIONS.names(),
-        "claims": CLAIMS.names(),
+        "claims": STATEMENTS.names(),
         "commands": verbs(),
         "formats": [*schemas, *(f"states-{name}" for name in FORMATS.names())],
     }.items():
         assert set(names) <= {path.stem for path in (staged / folder).glob("*.md")}, folder
     assert (staged / "python" / "headscan.measures.rst").read_text().count("autofunction") > 30
-    claim = (staged / "claims" / "402.md").read_text()
+    claim = (staged / "claims" / "P1.md").read_text()
     assert "equiangular tight frame" in claim
-    assert "at most 1e-08" in claim
+    assert "at most 1e-06" in claim
     row = next(
         line
         for line in (staged / "ledger.md").read_text().splitlines()
-        if line.startswith("| [402]")
+        if line.startswith("| [P1]")
     )
     assert f"**Verdict: {row.split('|')[3].strip()}.**" in claim
     assert "at least 0.5" in (staged / "findings" / "HS101.md").read_text()

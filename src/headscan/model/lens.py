@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
 from headscan.model.building import Blank
+from headscan.model.grid import dequantised
 from headscan.model.identity import Origin, identify_files, model_identity, tensor_rows
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Preparation, prepare
@@ -394,9 +395,16 @@ class Lens(Memo):
             context=self.context_length,
             quantize=self.origin.quantize,
             random_init=self.origin.random_init,
+            dequantised=self._dequantised(),
             notes=list(self.notes),
             sha256=dict(self.once("sha256", self.origin.sha256)),
         )
+
+    def _dequantised(self) -> str:
+        """Return a sentence on weights of few bits that were loaded in full precision."""
+        if self.origin.source is None or self.origin.quantize is not None:
+            return ""
+        return self.once("dequantised", lambda: dequantised(self.model))
 
     def _parameter_count(self) -> int:
         if hasattr(self.model, "num_parameters"):
