@@ -22,7 +22,7 @@ CLOSENESS = declare(
     "CLOSENESS",
     "compare",
     "Lowest CKA between matching layers of two models.",
-    "good from 0.9",
+    "fine above 0.9, where mutual neighbours are above 0.9, too",
 )
 PARTLY_ALIGNED = declare(
     "HS123",
