@@ -45,6 +45,8 @@ from headscan.text.source import (
     MaxTokens,
     Reading,
     SeveralTokensContext,
+    Start,
+    StartName,
     TextLike,
     Windowing,
 )
@@ -122,6 +124,7 @@ def compare(
     documents: Documents = "whole",
     field: FieldName = "text",
     max_tokens: MaxTokens = None,
+    start: Start = "none",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -163,7 +166,12 @@ def compare(
     """
     if damage:
         run.refuse_changed(
-            "with --damage", sites=sites, measures=measures, nulls=nulls, draws=draws
+            "with --damage",
+            sites=sites,
+            measures=measures,
+            nulls=nulls,
+            draws=draws,
+            start=start,
         )
     else:
         run.refuse_changed("without --damage", keep=keep, limit=limit, fail_on=fail_on)
@@ -173,7 +181,7 @@ def compare(
         raise BadInput("--fail-on is not used without --limit.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,
@@ -422,6 +430,7 @@ def estimate_compare(
     documents: str,
     field: str,
     max_tokens: int | None,
+    start: StartName,
     tokenizer: TokenizerName,
     dtype: Dtype,
     device: Device,
@@ -439,7 +448,7 @@ def estimate_compare(
         raise BadInput("--dry-run estimates no --damage: docs/damage.md says what it takes.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,
