@@ -4,6 +4,8 @@
 #                  hours; stopped, it goes on where it was; SMALL=1 leaves real models out)
 # make reproduce   the same, and hold the bounds on leaks in 1,000 cells, all 105³ prompts of a small model enumerated
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
+# make architectures   build a tiny model of every entry of transformers' mappings, compare all sites with its own states, and write
+#                  docs/generated/coverage.md (two minutes); fails where one is wrong, or the page changed
 # make docs   write the pages that follow from the code, then all of them as a site in site/ that needs no network (two minutes)
 # make notebooks   execute the notebooks of docs/notebooks and write them for Jupyter and Colab (two minutes)
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
@@ -24,7 +26,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test coverage lint bench real gpu ledger reproduce docs notebooks attack spark wheel lowest lock setup browser clean
+.PHONY: scan test coverage lint bench real gpu ledger reproduce architectures docs notebooks attack spark wheel lowest lock setup browser clean
 
 scan: setup
 	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -67,6 +69,9 @@ ledger: setup
 
 reproduce: ledger
 	$(BIN)/python benchmarks/run.py bits_lie_between_their_bounds_in_a_thousand_cells
+
+architectures: setup
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/architectures.py
 
 docs: setup
 	$(BIN)/python scripts/measures.py && $(BIN)/python scripts/registries.py && $(BIN)/python scripts/schemas.py

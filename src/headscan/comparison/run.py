@@ -47,6 +47,8 @@ from headscan.text.source import (
     MaxTokens,
     Reading,
     SeveralTokensContext,
+    Start,
+    StartName,
     TextLike,
     Windowing,
 )
@@ -157,6 +159,7 @@ def compare(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
+    start: Start = "none",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -201,7 +204,9 @@ def compare(
         raise BadInput("Give --damage or --changes, and not both.")
     if damage or changes:
         mode = "damage" if damage else "changes"
-        run.refuse_changed(f"with --{mode}", sites=sites, measures=measures, nulls=nulls)
+        run.refuse_changed(
+            f"with --{mode}", sites=sites, measures=measures, nulls=nulls, start=start
+        )
     if damage:
         run.refuse_changed("with --damage", draws=draws)
     else:
@@ -217,7 +222,7 @@ def compare(
         raise BadInput("--fail-on HS701 is not used without --limit.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,
@@ -470,6 +475,7 @@ def estimate_compare(
     documents: str,
     field: str | None,
     max_tokens: int | None,
+    start: StartName,
     tokenizer: TokenizerName,
     dtype: Dtype,
     device: Device,
@@ -487,7 +493,7 @@ def estimate_compare(
         raise BadInput("--dry-run estimates no --damage: docs/damage.md says what it takes.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,

@@ -23,9 +23,9 @@ def grid_of(model: nn.Module) -> Grid | None:
     levels_by_name = {}
     medians = {}
     for name, weight in model.named_parameters():
-        if not weight.is_floating_point() or weight.ndim != 2:
+        if not weight.is_floating_point() or weight.ndim not in (2, 3):
             continue
-        levels_of_matrix = levels(weight).float()
+        levels_of_matrix = levels(weight.flatten(0, -2)).float()  # experts stand in one parameter
         if len(levels_of_matrix) == 0:
             continue
         median = float(levels_of_matrix.median())

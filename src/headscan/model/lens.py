@@ -303,6 +303,11 @@ class Lens(Memo):
         return sentence_head(folder, self.name, width, self.context_length)
 
     @property
+    def plain(self) -> "Lens":
+        """The Lens whose inputs are read as they are; see `headscan.model.framed`."""
+        return self
+
+    @property
     def inputs(self) -> ModelInputs:
         """The maker of the arguments of a forward pass, which it checks."""
         return ModelInputs(self.model, self.name, self.context_length)
@@ -316,6 +321,16 @@ class Lens(Memo):
     def vocabulary_size(self) -> int:
         """The number of rows of the input embeddings."""
         return self.input_embeddings.shape[0]
+
+    @cached_property
+    def token_rows(self) -> int:
+        """The number of rows of the tables up to the last one that a token has.
+
+        Tables are often larger than the vocabulary of their tokenizer, by rows that were never
+        trained. Without a tokenizer it is all of them.
+        """
+        vocabulary = getattr(self.tokenizer, "get_vocab", dict)()
+        return min(self.vocabulary_size, max(vocabulary.values(), default=2**63) + 1)
 
     @property
     def limits(self) -> Limits:

@@ -207,8 +207,8 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     others = _similar_calls(module if prefix else model, block_calls, trace)
     if others:
         sites.notes.append(
-            f"The sites are those of {len(blocks)} blocks of {prefix or 'the model'}; {others} more "
-            "of the same kind run elsewhere in it, on other states, and are not read."
+            f"The sites are those of {len(blocks)} blocks; {others} more of the same kind run "
+            "elsewhere in the model, on other states, and are not read."
         )
     return Stack(prefix, module, blocks, sites.taps, tuple(plain), sites.notes, tuple(steps))
 

@@ -155,7 +155,9 @@ class TextRecord:
     `unknown` how many of them are the tokenizer's unknown token, `dropped` those at the end that
     filled no window. `alone`: each window is a document, or a part of a long one, with special
     tokens, as sentence encoders read. `context`: tokens of a window; of documents read alone, of
-    the longest window that may be read.
+    the longest window that may be read. `specials`: how often the string of each special token
+    stands in the text, which is read as text. `start`: how windows begin, and `added` the tokens
+    that the tokenizer adds to a text, in front and behind.
     """
 
     source: str
@@ -170,6 +172,9 @@ class TextRecord:
     alone: bool = False
     context: int | None = None
     unit: str = "tokens"  # of what was read: "vectors" of a column of embeddings
+    specials: dict[str, int] = field(default_factory=dict)
+    start: str = "none"
+    added: list[str] = field(default_factory=list)
 
     @property
     def read(self) -> str | None:
@@ -216,6 +221,31 @@ class TextRecord:
     def unknown_share(self) -> float:
         """The share of the tokens that are the tokenizer's unknown token."""
         return (self.unknown or 0) / self.tokens if self.tokens else 0.0
+
+    @property
+    def sentences(self) -> list[str]:
+        """What a reader of the numbers has to know of the text.
+
+        >>> TextRecord(source="x", specials={"<unk>": 3}).sentences
+        ["The text contains '<unk>', the string of a special token, 3 times; it was read as text."]
+        """
+        return self._beginnings() + [
+            f"The text contains {string!r}, the string of a special token, {count:,} "
+            f"time{'s' * (count != 1)}; it was read as text."
+            for string, count in self.specials.items()
+        ]
+
+    def _beginnings(self) -> list[str]:
+        """How windows begin, where that is a question."""
+        added = " ".join(self.added)
+        if self.alone or (self.start == "none" and not added):
+            return []
+        if self.start == "none":
+            sentence = f"Windows are read without {added}, which the tokenizer adds to a text"
+            return [f"{sentence}: see --start."]
+        if not added:
+            return ["The tokenizer adds nothing to a text, so that windows are text alone."]
+        return [f"Windows are read with {added} added, in positions that no number of a site has."]
 
     notes: list[str] = field(default_factory=list)
 

@@ -52,6 +52,8 @@ from headscan.text.source import (
     Master,
     MaxTokens,
     Reading,
+    Start,
+    StartName,
     TextLike,
     Windowing,
     check_text,
@@ -115,6 +117,7 @@ def scan(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
+    start: Start = "none",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -155,7 +158,7 @@ def scan(
     """
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,
@@ -255,6 +258,7 @@ class _Summary:
         rounding = [share for model in self.examined for share in model.rounding]
         return [
             f"Positions: {positions}; {self.examined[-1].batch} windows a forward pass.",
+            *(note for model in self.examined for note in model.notes),
             RULE,
             allowed(rounding),
             "Intervals (95 %) are for another text of the same length and kind, with documents as "
@@ -367,6 +371,7 @@ def estimate_scan(
     documents: str,
     field: str | None,
     max_tokens: int | None,
+    start: StartName,
     tokenizer: TokenizerName,
     dtype: Dtype,
     device: Device,
@@ -382,7 +387,7 @@ def estimate_scan(
     """
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,
