@@ -65,7 +65,7 @@ def test_open_shows_a_page_and_a_list_of_pages(folder):
     ended = headscan("open")
     assert (ended.status, ended.stderr) == (0, "")
     listed = (folder / "headscan-results" / "index.html").read_text()
-    assert re.findall(r'href="(\S+?)/report.html">([^<]*)<', listed) == [
+    assert re.findall(r'href="(\S+?)/report.html"><bdi>([^<]*)<', listed) == [
         ("%3Ctwo%3E", "&lt;two&gt;"),
         ("%3Cone%3E", "&lt;one&gt;"),
     ]

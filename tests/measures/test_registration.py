@@ -92,7 +92,7 @@ def test_one_file_each_is_seen_everywhere(plugin, tmp_path):
     assert result.site("block.0").interval("share_of_three") is not None
     assert result.tables["kept_windows"][0]["kept"] == 30
     assert [probe.name for probe in result.probes] == ["kept_windows"]
-    assert "share_of_three" in result.frame().columns
+    assert "share_of_three" in result.frame(long=False).columns
     assert result.frame("kept_windows")["kept"].tolist() == [30]
     console = Console(file=io.StringIO(), width=200)
     console.print(result.table())
