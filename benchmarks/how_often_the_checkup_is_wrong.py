@@ -258,7 +258,7 @@ def examined(source: Any, reading: str, tokens: int, **options: Any) -> dict[str
         if observation.code.startswith(("HS1", "HS2"))
     }
     assert result.protocol.text is not None
-    alarms = [finding.code for finding in result.findings if not finding.known]
+    alarms = [finding.code for finding in result.findings if finding.level == "alarm"]
     return {
         "alarms": alarms,
         "loss": None if loss is None else loss.number("loss"),

@@ -47,7 +47,7 @@ def codes(result: Any) -> list[str]:
     return [
         finding.code
         for finding in result.findings
-        if not finding.known and finding.model == result.examinations[-1].model
+        if finding.level == "alarm" and finding.model == result.examinations[-1].model
     ]
 
 

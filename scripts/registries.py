@@ -94,9 +94,9 @@ def codes() -> str:
     lines = [
         "# Findings by code",
         "",
-        "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions of "
-        "a checkup; a test fails when",
-        "it is out of date. HS1: shape, HS2: cause, HS3: leak, HS4: cure, HS5: a run, HS6: "
+        "Written by `scripts/registries.py` from the kinds of findings that each verb declares and "
+        "the conditions of a checkup; a test fails when",
+        "it is out of date. HS1: shape, HS2: prediction, HS3: leak, HS4: remedy, HS5: a run, HS6: "
         "weights; a phenomenon has one code.",
         "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they "
         "stay on the page, marked.",
@@ -104,7 +104,7 @@ def codes() -> str:
         "the same model and site, and",
         "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 "
         "where one of these was found",
-        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `good`, `+`) where the number "
+        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `fine`, `+`) where the number "
         "is short of its limit by less",
         "than a tenth, too: windows or texts of another length may be on the other side of it. "
         "Where the interval of CONE, SPIKE",
@@ -112,8 +112,8 @@ def codes() -> str:
         "",
     ]
     conditions = dict(CONDITIONS.items())
-    for code in sorted({*conditions, *(kind.code for kind in KINDS)}):
-        kinds = [kind for kind in KINDS if kind.code == code]
+    for code in sorted({*conditions, *KINDS}):
+        kinds = [kind for kind in KINDS.values() if kind.code == code]
         condition = conditions.get(code)
         title = ", ".join(
             filter(None, [condition.title if condition else "", *(kind.name for kind in kinds)])

@@ -51,7 +51,8 @@ def test_every_option_that_is_named_is_there(options):
     known |= {f"no-{name}" for name in known}
     unknown = []
     for place, text in STRINGS:
-        unknown += [f"{place}: --{name}" for name in OPTION.findall(text) if name not in known]
+        if "python scripts/" not in text and "python lab/scripts/" not in text:
+            unknown += [f"{place}: --{name}" for name in OPTION.findall(text) if name not in known]
     assert unknown == []
 
 

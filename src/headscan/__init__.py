@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscan.report import present
 from headscan.run.errors import BadInput
+from headscan.run.kinds import KINDS
 from headscan.run.result import Result
 
 if TYPE_CHECKING:
@@ -97,6 +98,18 @@ _KINDS = {
     "train": "training.result",
     "weights": "weights",
 }
+# The modules that declare the kinds of findings.
+_FINDING_KINDS = (
+    "headscan.scanner.kinds",
+    "headscan.comparison.kinds",
+    "headscan.ntp.kinds",
+    "headscan.flow.kinds",
+    "headscan.attribution.kinds",
+    "headscan.leaks.kinds",
+    "headscan.weights.run",
+    "headscan.remedies.kinds",
+    "headscan.training.monitor.kinds",
+)
 RESULTS = "headscan.results"
 
 __all__ = [
@@ -167,4 +180,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
+KINDS.homes = _FINDING_KINDS
 Result.presenter = present

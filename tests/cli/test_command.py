@@ -204,10 +204,10 @@ def test_help_groups_the_options_and_shows_an_example():
         assert heading in text
 
 
-def test_the_command_line_has_at_most_328_options():
+def test_the_command_line_has_at_most_336_options():
     """The sum over all verbs; an option that several verbs have is counted in each of them.
 
-    `--overwrite` is an option of each of the 17 verbs.
+    `--overwrite` is an option of each of the 17 verbs, `--fail-on` of each of the 9 with findings.
     """
     commands = {name: cli.command_of(name) for name in cli.verbs() if name not in cli.BARE}
     flags = {
@@ -216,4 +216,4 @@ def test_the_command_line_has_at_most_328_options():
         for argument in command.app(name).assemble_argument_collection()
         if argument.names and argument.names[0].startswith("--")
     }
-    assert 200 < len(flags) <= 328
+    assert 200 < len(flags) <= 336

@@ -70,7 +70,7 @@ def test_after_a_scan_that_took_the_budget_nothing_else_is_begun(lens, clock, mo
         [],
     )
     for part in ("No prompt was", "No bits", "Flow between", "No remedy", "Random weights"):
-        assert any(note.startswith(part) for note in findings.skipped), part
+        assert any(skipped.sentence.startswith(part) for skipped in findings.skipped), part
 
 
 def test_a_scan_of_random_weights_that_takes_too_long_is_stopped(lens, clock, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_scan_of_random_weights_that_takes_too_long_is_stopped(lens, clock, mo
     assert findings.sites[0]["tokens"] == 1200
     assert findings.nulls == []
     assert findings.read.prompts == 4
-    assert findings.skipped == [
+    assert [skipped.sentence for skipped in findings.skipped] == [
         "Random weights were not scanned for comparison: there was no time in 2m."
     ]
 
@@ -98,7 +98,11 @@ def test_a_stage_that_runs_out_of_time_is_left_out_whole(lens, clock, monkeypatc
     findings = evidence(lens)
     assert findings.read is None
     assert 1 <= len(inverted) < 4
-    assert "No prompt was inverted: there was no time in 2m." in findings.skipped
+    skipped = findings.skipped[0]
+    assert (skipped.sentence, skipped.option) == (
+        "No prompt was inverted: there was no time in 2m.",
+        "--budget 10m",
+    )
 
 
 def test_the_plan_is_by_work_and_knows_no_clock(lens, clock, monkeypatch):

@@ -131,9 +131,9 @@ def test_a_column_of_too_few_vectors_has_no_all_clear():
     few, enough = (headscan.checkup(vectors[:count]) for count in (2000, 2100))
     assert few.examinations[0].too_few
     assert [(finding.code, finding.possible) for finding in few.findings] == [("HS101", True)]
-    assert few.without_alarm == "too few vectors to raise an alarm"
+    assert few.highest_level == "not examined"
     assert "array: too few vectors to raise an alarm; 1 number lies beyond its limit" in few.page()
-    assert [(finding.code, finding.level) for finding in enough.findings] == [("HS101", "alert")]
+    assert [(finding.code, finding.level) for finding in enough.findings] == [("HS101", "alarm")]
 
 
 def test_the_scale_of_logits_is_found():

@@ -34,13 +34,13 @@ def test_a_lifted_mask_is_an_alarm_and_the_healthy_model_has_none():
         headscan.checkup(lens, "stories", context=64, max_tokens=2048)
         for lens in (unmasked(), Lens.load("gpt-vanilla"))
     )
-    assert [finding.code for finding in ill.findings if finding.level == "alert"] == ["HS208"]
+    assert [finding.code for finding in ill.findings if finding.level == "alarm"] == ["HS208"]
     assert ill.findings[0].value > 0.01
     assert "1 of " in ill.examinations[0].summary[-1]
     assert "Logits that see later tokens." in ill.page()
     observed = {observation.code: observation for observation in well.examinations[0].observations}
     assert (observed["HS208"].value, observed["HS208"].present) == (0.0, False)
-    assert [finding for finding in well.findings if finding.level == "alert"] == []
+    assert [finding for finding in well.findings if finding.level == "alarm"] == []
 
 
 SMALL = {

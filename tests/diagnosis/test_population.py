@@ -3,6 +3,7 @@ should.
 """
 
 import importlib.util
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +14,18 @@ from headscan.diagnosis import population as module
 from headscan.diagnosis.population import (
     Reference,
     beside,
+    compared_with,
     edition,
     healthy_without,
-    percentile,
+    highest_loss,
     population,
-    trained_values,
 )
 from headscan.diagnosis.publish import contribute
 from headscan.diagnosis.registry import alarming
+from headscan.diagnosis.run import judged
+from headscan.run import ModelRecord, TextRecord
 from tests.command_line import headscan as cli
-from tests.diagnosis.test_conditions import ILL
+from tests.diagnosis.test_conditions import HEALTHY, ILL
 from tests.diagnosis.test_sheet import result_of
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +37,7 @@ def script():
         "population_pages", ROOT / "scripts" / "population.py"
     )
     script = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = script  # dataclasses look their module up
     spec.loader.exec_module(script)
     return script
 
@@ -111,25 +115,17 @@ def test_a_condition_says_where_it_is_from(code):
     assert "" not in (CONDITIONS[code].source, CONDITIONS[code].unit)
 
 
-def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path, monkeypatch):
-    value = 0.9999
-    known = trained_values("HS101")
+def test_a_contributed_row_is_taken_in(script, tmp_path, monkeypatch):
     edition_before = edition()
-    assert percentile("HS101", value) == 100
     contribute(result_of(mine=ILL["HS101"], other={}), tmp_path / "rows.json")
     rows = script.contributed(str(tmp_path / "rows.json"))
     assert [(row.model, row.kind, row.text, row.context) for row in rows] == [
         ("mine", "unjudged", "stories.txt", 128),
         ("other", "unjudged", "stories.txt", 128),
     ]
-    assert not any(row.trained for row in rows)  # nobody has judged them: they are not counted
     mine = replace(rows[0], kind="ill", about="a model of mine")
     monkeypatch.setattr(module, "population", lambda rows=population(): (*rows, mine))
-    assert trained_values("HS101") == sorted([*known, mine.values["HS101"]])
-    below = sum(value < mine.values["HS101"] for value in known)
-    assert percentile("HS101", mine.values["HS101"]) == round(
-        100 * (below + 0.5) / (len(known) + 1), 1
-    )
+    assert mine not in compared_with()  # nobody has judged it to be healthy
     assert edition() != edition_before
     monkeypatch.setattr(script, "population", module.population)
     page = script.pages()[ROOT / "docs" / "population.md"]
@@ -137,11 +133,54 @@ def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path
     assert "| mine | a model of mine |" in page
 
 
-def test_percentiles_are_of_models_as_they_were_trained():
-    injected = [row for row in population() if row.about.startswith("injected")]
-    assert len(trained_values("HS101")) == len(population()) - len(injected) >= 10
-    middle = [percentile("HS101", value) for value in trained_values("HS101")]
-    assert middle == [round(100 * (k + 0.5) / len(middle), 1) for k in range(len(middle))]
+def test_a_model_is_compared_with_others_of_its_kind_and_not_with_itself(monkeypatch):
+    rows = tuple(
+        Reference(
+            model=f"m{k}",
+            kind="healthy",
+            text="t",
+            values={"HS101": 0.1, "HS201": 0.2 + k / 10},
+            present=[],
+            embeds=k > 6,
+            weights=f"w{k}",
+            parameters=10**k,
+        )
+        for k in range(9)
+    )
+    monkeypatch.setattr(module, "population", lambda: rows)
+    record = ModelRecord(name="m", parameters=1000)
+    text = TextRecord(source="a/t", tokens=2048, windows=16)
+    evidence = replace(HEALTHY, weights="w3", record=record, text=text)
+    assert [model.model for model in compared_with(evidence)] == [
+        "m0",
+        "m1",
+        "m2",
+        "m4",
+        "m5",
+        "m6",
+    ]
+    assert beside("HS101", 0.3, evidence) == "higher than all 6 healthy models"
+    column = replace(HEALTHY, text=replace(text, unit="vectors"))
+    assert [model.model for model in compared_with(column)] == ["m7", "m8"]
+    assert beside("HS101", 0.3, column) == "too few reference models"
+    # the loss is compared on the same text and at about the same size alone
+    assert highest_loss(evidence) is None
+    assert highest_loss(replace(evidence, weights="other")) == (0.5, 1)
+    assert highest_loss(replace(evidence, text=replace(text, source="b"), weights="other")) is None
+
+
+def test_a_loss_above_healthy_models_of_its_size_is_a_notice(monkeypatch):
+    row = Reference(
+        model="twin", kind="healthy", text="t", values={"HS201": 0.3}, present=[], parameters=900
+    )
+    monkeypatch.setattr(module, "population", lambda: (row,))
+    evidence = replace(
+        HEALTHY,
+        record=ModelRecord(name="m", parameters=1000),
+        text=TextRecord(source="t", tokens=2048, windows=16),
+    )
+    observed = {item.code: item for item in judged(evidence, []).observations}
+    assert (observed["HS220"].level, round(observed["HS220"].value, 2)) == ("notice", 1.33)
 
 
 @pytest.mark.parametrize("name", ["", "there.json", "missing/rows.json", ".", "a" * 300])

@@ -40,7 +40,7 @@ def result_of(**models: dict) -> CheckupResult:
         protocol=protocol,
         models=records,
         examinations=examined,
-        findings=sorted(present, key=lambda observation: observation.known),
+        findings=sorted(present, key=lambda observation: observation.level != "alarm"),
     )
 
 
@@ -88,9 +88,7 @@ def test_every_cell_says_what_was_found():
             if observation is None:
                 assert (cell.state, cell.value) == ("none", None)
                 continue
-            expected = "fine"
-            if observation.present:
-                expected = "notice" if observation.known else "alarm"
+            expected = "possible" if observation.possible else observation.level
             assert (cell.state, cell.value) == (expected, observation.value)
 
 
@@ -155,7 +153,7 @@ def test_too_few_tokens_are_no_all_clear_in_headline_grid_page_and_result():
     assert result.findings[0].code == "HS101"
     assert result.document["findings"][0]["possible"] is True
     assert result.document["examinations"][0]["too_few"] is True
-    assert result.without_alarm == "too few tokens to raise an alarm"
+    assert result.highest_level == result.document["highest_level"] == "not examined"
     verdict = result.examinations[0].summary[-1]
     assert verdict.startswith(
         "Too few tokens to raise an alarm: 1,920 were read, 2,048 are needed; 1 number lies "
@@ -177,7 +175,7 @@ def test_too_few_tokens_are_no_all_clear_in_headline_grid_page_and_result():
     assert re.search(r'<a class="possible" href="#sheet-HS101"[^>]*>\?</a>', page)
     assert "? 0.900" in text
     assert "next: headscan checkup models/the-model --text a/stories.txt" in text
-    assert "| HS101 | Narrow cone | too few tokens |" in markdown(result)
+    assert "| HS101 | Narrow cone | notice |" in markdown(result)
 
 
 def test_too_few_tokens_without_a_number_beyond_its_limit_are_no_all_clear_either():
@@ -186,7 +184,7 @@ def test_too_few_tokens_without_a_number_beyond_its_limit_are_no_all_clear_eithe
     assert "the-model: too few tokens to raise an alarm; no number lies beyond its limit" in text
     enough = result_of(**{"the-model": {"text": replace(ON_FEW["text"], tokens=2048, windows=16)}})
     assert "the-model: no alarm" in printed(enough)
-    assert enough.without_alarm == "no alarm"
+    assert enough.highest_level == "fine"
 
 
 def test_models_of_which_too_little_was_read_are_told_from_healthy_ones():

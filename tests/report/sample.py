@@ -313,18 +313,18 @@ def findings(model: str, sites: list[dict]) -> list[dict]:
     cone = {"code": "CONE", "model": model, "site": last["site"], "value": cosine}
     if cosine > 0.8:
         cone |= {
-            "level": "alert",
+            "level": "alarm",
             "sentence": "any two tokens of the last block point the same way, mean cosine "
             f"{cosine:.2f}",
         }
     else:
         cone |= {
-            "level": "good",
+            "level": "fine",
             "sentence": f"the last block is no narrow cone, mean cosine {cosine:.2f}",
         }
     top = {
         "code": "TOPDIRECTION",
-        "level": "notice" if share > 0.3 else "good",
+        "level": "notice" if share > 0.3 else "fine",
         "model": model,
         "site": last["site"],
         "value": share,

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +10,11 @@ import pytest
 import headscan
 from headscan.diagnosis import CONDITIONS
 from headscan.run import Finding
-from headscan.run.findings import new_alarms
+from headscan.run.findings import SPELT, new_alarms
 from headscan.run.kinds import KINDS
 from tests.command_line import headscan as typed
 
 SOURCE = Path(headscan.__file__).parent
-WORD = re.compile(r"[A-Z]{2,}([ _-][A-Z]+)+|[A-Z]{3,}")
 OF = (
     "gpt-vanilla-early",
     "--text",
@@ -26,43 +24,47 @@ OF = (
     "--sites",
     "block.*,final_norm",
 )
-PLACES = (
-    "scanner/findings.py",
-    "scanner/cautions.py",
-    "scanner/anatomy_findings.py",
-    "comparison/findings.py",
-    "comparison/damage_findings.py",
-    "attribution/findings.py",
-    "remedies/judge.py",
-    "ntp/findings.py",
-    "flow/run.py",
-    "flow/channel.py",
-)
 
 
-def test_every_name_that_a_verb_gives_stands_in_the_table_once():
-    names = {
-        node.value
-        for path in PLACES
-        for node in ast.walk(ast.parse((SOURCE / path).read_text("utf-8")))
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and WORD.fullmatch(node.value)
-    }
-    assert names == {kind.name for kind in KINDS if kind.code[:3] not in ("HS5", "HS6")}
-    assert len({kind.code for kind in KINDS}) == len({kind.name for kind in KINDS}) == len(KINDS)
+def declared_in_source():
+    """Code and name of each call of `declare` in the source, wherever it stands."""
+    rows = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            if called and node.func.id in ("declare", "_alarm"):
+                values = [word.value for word in node.args[:2] if isinstance(word, ast.Constant)]
+                if len(values) == 2:
+                    rows.append(tuple(values))
+    return rows
+
+
+def test_every_kind_is_declared_once_with_its_verb_and_found_by_the_registry():
+    declared = declared_in_source()
+    assert len({code for code, _ in declared}) == len({name for _, name in declared})
+    # a phenomenon that two verbs name has one code
+    assert {(code, kind.name) for code, kind in KINDS.items()} == set(declared)
+    assert all(SPELT.fullmatch(code) for code, _ in declared)
+
+
+def test_no_finding_is_made_beside_its_kind():
+    makers = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding":
+                makers.add(str(path.relative_to(SOURCE)))
+    assert makers == {"run/kinds.py", "training/monitor/alarms.py"}
 
 
 def test_a_code_that_a_checkup_has_too_is_about_the_same():
-    shared = {kind.code: kind.name for kind in KINDS if kind.code in CONDITIONS}
-    assert shared == {"HS101": "CONE", "HS102": "ROGUE", "HS104": "SINK", "HS205": "UNKNOWN-TOKENS"}
-
-
-def test_results_of_before_have_the_codes_of_now():
-    assert (
-        Finding(code="CONE", level="notice", sentence="").code,
-        Finding(code="HS101", level="notice", sentence="").name,
-    ) == ("HS101", "")
+    shared = {code: kind.name for code, kind in KINDS.items() if code in CONDITIONS}
+    assert shared == {
+        "HS101": "CONE",
+        "HS102": "ROGUE",
+        "HS104": "SINK",
+        "HS205": "UNKNOWN-TOKENS",
+        "HS301": "READ",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def test_a_baseline_takes_what_it_has_and_fails_on_a_new_alarm(scanned, tmp_path
     assert same.status == 0, same.output
     assert {finding.passed for finding in headscan.load(tmp_path / "same").findings} == {"known"}
     alarm = Finding(
-        code="CONE", level="alert", sentence="", model="gpt-vanilla-early", site="block.9"
+        code="HS101", level="alarm", sentence="", model="gpt-vanilla-early", site="block.9"
     )
     earlier = headscan.load(scanned)
     known = [replace(finding, passed="known") for finding in earlier.findings]

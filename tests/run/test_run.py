@@ -337,7 +337,7 @@ def test_findings_are_shown_in_the_repr():
         protocol=Run.quiet().protocol(),
         squares=[],
         rows=[],
-        findings=[Finding(code="CONE", level="alert", sentence="a cone")],
+        findings=[Finding(code="HS101", name="CONE", level="alarm", sentence="a cone")],
     )
     assert "HS101 CONE: a cone" in repr(result)
 

@@ -71,25 +71,26 @@ def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_side
             "just short of the threshold" in selected[1].sentence,
         ] == [True, True]
         assert (selected[1].level, "the limit" in selected[2].sentence, selected[3]) == (
-            "notice" if short == 0.79 else "good",
+            "notice" if short == 0.79 else "fine",
             False,
             None,
         )
-    assert "just short of the threshold of an alert, 0.5" in codes(0.48, 0.1)["CONE"]
+    assert "just short of the threshold of a notice, 0.5" in codes(0.48, 0.1)["CONE"]
+    assert "just short of the threshold of an alarm, 0.7" in codes(0.68, 0.1)["CONE"]
 
 
 def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
     for name, limit, key, value, ends in (
-        ("CONE", "s 0.15 and 0.50 (an alert)", "average_cosine", 0.6, [0.0, 0.9]),
+        ("CONE", "s 0.15, 0.50 (a notice) and 0.70 (an alarm)", "average_cosine", 0.8, [0.0, 0.9]),
         ("ROUND", " 0.15", "average_cosine", 0.08, [0.0, 0.3]),
-        ("CONE", " 0.50 (an alert)", "average_cosine", 0.6, [0.4, 0.9]),
-        ("SPIKE", " 80% (an alert)", "top_direction_share", 0.9, [0.6, 0.99]),
-        ("SPIKE", "s 50% and 80% (an alert)", "top_direction_share", 0.9, [0.3, 0.99]),
+        ("CONE", " 0.70 (an alarm)", "average_cosine", 0.8, [0.6, 0.9]),
+        ("SPIKE", " 80% (an alarm)", "top_direction_share", 0.9, [0.6, 0.99]),
+        ("SPIKE", "s 50% and 80% (an alarm)", "top_direction_share", 0.9, [0.3, 0.99]),
         ("FLAT", " 1.6", "effective_rank", 1.0, [0.8, 3.0]),
     ):
         for interval, level, limit_inside in (
             (ends, "notice", True),
-            ([value * 0.99, value * 1.01], "alert", False),
+            ([value * 0.99, value * 1.01], "alarm", False),
         ):
             row = site(
                 "block.0",
@@ -99,23 +100,23 @@ def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
             found_findings = findings([row], [], {})
             [finding] = [candidate for candidate in found_findings if candidate.name == name]
             assert (f"includes the threshold{limit}." in finding.sentence) == limit_inside
-            assert finding.level == {"ROUND": "good", "FLAT": "notice"}.get(name, level)
+            assert finding.level == {"ROUND": "fine", "FLAT": "notice"}.get(name, level)
 
 
 def test_an_alarm_rests_on_the_interval_of_the_site_that_raises_it():
     loose = site("block.1", 0.3, average_cosine_interval=[0.0, 0.6])
-    tight = [0.55, 0.65]
+    tight = [0.75, 0.85]
     [finding] = [
         candidate
         for candidate in findings(
-            [site("block.0", 0.6, average_cosine_interval=tight), loose], [], {}
+            [site("block.0", 0.8, average_cosine_interval=tight), loose], [], {}
         )
         if candidate.name == "CONE"
     ]
-    assert (finding.level, finding.site) == ("alert", "block.1")
+    assert (finding.level, finding.site) == ("alarm", "block.1")
     assert (
-        "most at block.0, 0.60. Uncertain: the 95 % interval at block.1, 0.00 to 0.60, includes "
-        "the thresholds 0.15 and 0.50 (an alert)." in finding.sentence
+        "most at block.0, 0.80. Uncertain: the 95 % interval at block.1, 0.00 to 0.60, includes "
+        "the thresholds 0.15 and 0.50 (a notice)." in finding.sentence
     )
 
 
@@ -219,7 +220,7 @@ def test_random_weights_stand_beside_every_finding():
     named = {code for code, finding in by_name.items() if "random weights" in finding.sentence}
     assert named == {"CONE", "SPIKE", "DRIFT", "FLAT"}
     assert by_name["SPIKE"].level == "notice"
-    assert {finding.name: finding.level for finding in findings([row], [], {})}["SPIKE"] == "alert"
+    assert {finding.name: finding.level for finding in findings([row], [], {})}["SPIKE"] == "alarm"
 
 
 @pytest.mark.parametrize(
@@ -323,7 +324,7 @@ def test_models_that_read_texts_of_unequal_length_are_told_so():
 
 
 @pytest.mark.parametrize(
-    ("unknown", "level"), [(0, None), (9, None), (11, "notice"), (50, "notice"), (52, "alert")]
+    ("unknown", "level"), [(0, None), (9, None), (11, "notice"), (50, "notice"), (52, "alarm")]
 )
 def test_unknown_tokens_are_said_from_one_in_a_hundred_on(unknown, level):
     finding = unread(TextRecord(source="x", tokens=1024, unknown=unknown), "m")

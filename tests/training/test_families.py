@@ -533,7 +533,7 @@ def test_alarms_are_findings_and_go_where_they_are_asked_to(tmp_path, caplog, mo
     assert isinstance(alarms[0], Alarm)
     assert alarms[0].code == "HS511"
     finding = alarms[0].finding()
-    assert (finding.name, finding.level, finding.value) == ("NO-WARM-UP", "alert", alarms[0].value)
+    assert (finding.name, finding.level, finding.value) == ("NO-WARM-UP", "alarm", alarms[0].value)
     assert package.run == {"project": "p"}
     assert sent[0] == ("HS511 warmup", f"After step 1: {alarms[0].sentence}")
     assert "HS511" in caplog.text

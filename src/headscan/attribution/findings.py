@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from headscan.attribution.faithfulness import Faithfulness
+from headscan.attribution.kinds import FAITHFUL, INCOMPLETE, UNDECIDED, UNFAITHFUL
 from headscan.attribution.result import MapRecord
-from headscan.run import Finding
+from headscan.run import Finding, Level
+from headscan.run.kinds import Kind
 
 LEAST_GAIN = 0.1
 """A gain below this share of what random orders leave is none: a convention."""
@@ -18,17 +19,17 @@ LARGEST_GAP = 0.01
 class Verdict:
     """A judgement of the faithfulness of a map."""
 
-    code: str
-    level: Literal["alert", "notice", "good"]
+    kind: Kind
+    level: Level
     phrase: str
 
 
-FAITHFUL = Verdict("FAITHFUL", "good", "beats random orders")
-FAITHFUL_BY_DELETION = Verdict(
-    "UNDECIDED", "notice", "beats random orders by deletion and not by insertion"
+SHOWN = Verdict(FAITHFUL, "fine", "beats random orders")
+SHOWN_BY_DELETION = Verdict(
+    UNDECIDED, "notice", "beats random orders by deletion and not by insertion"
 )
-UNFAITHFUL = Verdict("UNFAITHFUL", "alert", "does not beat random orders")
-UNDECIDED = Verdict("UNDECIDED", "notice", "cannot be distinguished from random orders")
+REFUTED = Verdict(UNFAITHFUL, "alarm", "does not beat random orders")
+OPEN = Verdict(UNDECIDED, "notice", "cannot be distinguished from random orders")
 
 
 def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
@@ -59,12 +60,8 @@ def _faithfulness_finding(method: str, faithfulness: Faithfulness, judged: str) 
         f"{faithfulness.deletion.area:.2g} vs {random.deletion:.2g}, insertion "
         f"{faithfulness.insertion.area:.2g} vs {random.insertion:.2g})."
     )
-    return Finding(
-        code=verdict.code,
-        level=verdict.level,
-        sentence=sentence,
-        value=faithfulness.deletion.area - random.deletion,
-    )
+    gain = faithfulness.deletion.area - random.deletion
+    return verdict.kind.finding(verdict.level, sentence, value=gain)
 
 
 def _verdict(faithfulness: Faithfulness) -> Verdict:
@@ -72,13 +69,13 @@ def _verdict(faithfulness: Faithfulness) -> Verdict:
     deletion_low, deletion_high = faithfulness.gain_interval or unknown
     insertion_high = (faithfulness.insertion_gain_interval or unknown)[1]
     if deletion_low > 0:
-        return FAITHFUL if insertion_high >= 0 else FAITHFUL_BY_DELETION
+        return SHOWN if insertion_high >= 0 else SHOWN_BY_DELETION
     least_gain = LEAST_GAIN * abs(faithfulness.random.deletion)
     if max(deletion_high, insertion_high) < least_gain:
-        return UNFAITHFUL
-    return UNDECIDED
+        return REFUTED
+    return OPEN
 
 
 def _incomplete(method: str, gap: float) -> Finding:
     sentence = f"The scores of {method} miss the sum that they should have by {100 * gap:.2g} %."
-    return Finding(code="INCOMPLETE", level="alert", sentence=sentence, value=gap)
+    return INCOMPLETE.finding("alarm", sentence, value=gap)

@@ -34,7 +34,7 @@ __all__ = ["PLUGIN_VERBS", "VERBS", "command_of", "main", "verbs"]
 # A verb's function is imported only when the verb is used: `headscan --help` needs no library that
 # computes.
 VERBS = {
-    "checkup": "Answer the four questions about a model in one run: shape, cause, leak and cure, "
+    "checkup": "Answer the four questions about a model in one run: shape, cause, leak and remedy, "
     "with findings that have codes.",
     "scan": "Measure the shape of models' representations on a text, layer by layer: cones, "
     "spectra, norms.",
@@ -48,7 +48,7 @@ VERBS = {
     "and attack them.",
     "attribute": "Show which tokens of a prompt a prediction depends on, and how reliable that "
     "map is.",
-    "flow": "Measure what one token's output knows of another token.",
+    "flow": "Measure how much each position depends on other tokens.",
     "channel": "Measure how narrow and noisy an output may be and still identify its token: "
     "width, noise, capacity.",
     "weights": "Measure the spectrum of every weight matrix beside a random one's, without a "
@@ -58,12 +58,14 @@ VERBS = {
     "remedy": "Fit post-processing methods to embeddings, judge them on retrieval, export them.",
     "figures": "Write the figures of a saved result as SVG and PDF.",
     "models": "List the models that can be named without a download.",
+    "sites": "List the sites of a model: name, width, module, parameters. No text is read.",
+    "rerun": "Run the command of a saved result again, into a new folder.",
     "open": "Show the page of a saved result, or a list of the results in a folder.",
 }
 # of malloc.h: up to so many bytes stay when they are free, at the top and a block
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-BARE = ("figures", "models", "open")  # commands that make no result
+BARE = ("figures", "models", "sites", "rerun", "open")  # commands without a result of their own
 PLUGIN_VERBS = "headscan.verbs"
 """The group of entry points by which an installed package brings verbs: each names a `Command`, or
 a function under `@verb`.
@@ -128,7 +130,7 @@ def command_of(name: str) -> Command:
 HEAD = """Usage: headscan VERB [ARGUMENTS] [OPTIONS]
 
 A CAT scanner for language models: what shape do representations have, what
-caused it, what of the input is still in them, and what is the cure?
+caused it, what of the input is still in them, and what helps?
 
   headscan scan gpt-vanilla --text stories    a first scan, without a download
   headscan VERB --help                        the options of a verb, an example

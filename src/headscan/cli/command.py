@@ -26,8 +26,8 @@ from headscan.cli.output import (
 )
 from headscan.cli.processes import joined
 from headscan.cli.progress import progress_bar
-from headscan.run.findings import new_alarms
-from headscan.run.settings import HelpGroup, is_alias
+from headscan.run.findings import listed, named, new_alarms
+from headscan.run.settings import HelpGroup, is_alias, names_in
 
 DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
 MODEL_HELP = (
@@ -42,6 +42,10 @@ GROUPS = {
     name: Group(name, sort_key=position) for position, name in enumerate(typing.get_args(HelpGroup))
 }
 DRY_RUN = "dry_run"
+FAIL_ON = "fail_on"
+FAIL_ON_HELP = (
+    "Exit with status 3 where one of these was found: codes or names, comma-separated, with *."
+)
 FINDING = 3
 """The exit status of a run that found what was asked to fail on."""
 
@@ -177,6 +181,8 @@ class Command:
                 "nothing is written."
             )
             yield _parameter(DRY_RUN, bool, help, group="Limits")
+        if "baseline" in fields and FAIL_ON not in fields:
+            yield _parameter(FAIL_ON, str, FAIL_ON_HELP, group="Output")
         yield _parameter(
             "json", bool, "Print result.json, and nothing else, on standard output.", group="Output"
         )
@@ -200,6 +206,9 @@ class Invocation:
         self.as_json = bool(values.pop("json", False))
         self.dry_run = command.estimate is not None and bool(values.pop(DRY_RUN, False))
         self.extra = {key: values.pop(key, None) for key in command.extra}
+        of_verb = {option.name for option in record.options()}
+        fail_on = None if FAIL_ON in of_verb else values.pop(FAIL_ON, None)
+        self.fail_on = listed(fail_on, "--fail-on")
         self.options = {
             key: value
             for key, value in values.items()
@@ -271,9 +280,13 @@ class Invocation:
         show(result, folder, as_json=self.as_json, whole=bool(self.extra.get("verbose")))
 
     def _status(self, result: headscan.Result) -> int:
-        if self.command.after is None:
-            return 0
-        return self.command.after(result, self.extra) or 0
+        status = 0
+        if self.command.after is not None:
+            status = self.command.after(result, self.extra) or 0
+        globs = self.fail_on or names_in(self.options.get(FAIL_ON))
+        if not status and not hasattr(result, "failed") and named(result.findings, globs):
+            return FINDING
+        return status
 
 
 def _speaks() -> bool:

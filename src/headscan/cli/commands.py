@@ -222,6 +222,45 @@ def models_app() -> App:
     return app
 
 
+def sites_app() -> App:
+    """Return the command `sites`: the names that --sites and --at take, before a text is read."""
+    app = App(
+        name="headscan sites",
+        help="List the sites of a model: name, width, module, parameters. No text is read.",
+        version_flags=[],
+    )
+
+    @app.default
+    def listed(
+        model: Annotated[str, Parameter(help=MODELS_HELP)],
+        /,
+        *,
+        json: Annotated[
+            bool, Parameter(negative=(), help="Print the list as JSON on standard output.")
+        ] = False,
+    ) -> None:
+        lens = headscan.Lens.load(model)
+        rows = lens.describe_sites()
+        if json:
+            print(dumps([asdict(row) for row in rows], indent=1))
+            return
+        print(f"{lens!r}; a state has the shape [windows, tokens, width].")
+        print(f"{'site':28} {'width':>7} {'parameters':>12}  read at")
+        for row in rows:
+            parameters = "" if row.parameters is None else f"{row.parameters:,}"
+            print(f"{row.site:28} {row.width:7,} {parameters:>12}  {row.place}")
+
+    return app
+
+
+def rerun_app() -> App:
+    """Return the command `rerun`: the command of a saved result once more."""
+    from headscan.cli import run
+    from headscan.cli.again import rerun_app as app_of
+
+    return app_of(run)
+
+
 def open_app() -> App:
     """The command `open`: a saved result's page in the browser, where one can be started; else its
     address.

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import headscan
 from headscan.run import write_atomic
-from headscan.run.kinds import KINDS
 
-LEVELS = {
-    "alert": "alarm",
-    "alarm": "alarm",
-    "possible alarm": "possible alarm",
-    "notice": "notice",
-    "good": "fine",
-    "fine": "fine",
-}
-"""The word for each level that a result.json has."""
-URGENCY = ("alarm", "possible alarm", "notice", "fine")
-NOTHING_LOOKED_FOR = "nothing looked for"
-TOO_FEW = "too few tokens"
 SIGNS = {
     "alarm": "!",
-    "possible alarm": "?",
+    "not examined": "?",
     "notice": "·",
     "fine": "+",
-    TOO_FEW: "?",
-    NOTHING_LOOKED_FOR: "–",
+    "nothing looked for": "–",
 }
-"""The sign of each level, the most urgent first."""
-LOOKING = {"checkup", *(kind.verb for kind in KINDS)}
-"""The verbs that look for findings."""
+"""The sign of each highest level of a result, the most urgent first."""
 
 
 class ListedResult(NamedTuple):
@@ -59,13 +42,13 @@ def write_index(folder: Path) -> Path:
     from headscan.report.kit.parts import Head, Line, Page, Provenance, Section, Table
 
     files = sorted(folder.glob("*/result.json"), key=lambda file: -file.stat().st_mtime)
-    results = [listed for file in files if (listed := _listed(file)) is not None]
+    results = [row for row in map(_listed, files) if row is not None]
     if not results:
         raise headscan.BadInput(f"There is no result in {folder}: run a verb first.")
 
     lines = []
     for result in results:
-        level = f"{SIGNS[result.level]} {result.level}".strip()
+        level = f"{SIGNS.get(result.level, '')} {result.level}".strip()
         cells = [level, result.codes, result.verb, result.models, result.started]
         lines.append(Line(result.folder, cells, href=f"{quote(result.folder)}/report.html"))
     columns = ["result", "highest level", "findings", "verb", "models", "when (UTC)"]
@@ -98,16 +81,20 @@ def _listed(file: Path) -> ListedResult | None:
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
-        protocol = document["protocol"]
         kind = str(document["kind"])
-        level, codes = _highest_level(document, str(protocol["verb"]))
+        level = str(document["highest_level"])
+        codes = {
+            str(finding["code"])
+            for finding in document["findings"]
+            if finding["level"] == level and not finding["passed"]
+        }
         return ListedResult(
             folder=file.parent.name,
-            started=_minute(str(protocol["started"])),
+            started=_minute(str(document["protocol"]["started"])),
             verb="compare --damage" if kind == "damage" else kind,
             models=", ".join(str(model["name"]) for model in document.get("models", [])),
             level=level,
-            codes=", ".join(codes),
+            codes=", ".join(sorted(codes)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -115,28 +102,3 @@ def _listed(file: Path) -> ListedResult | None:
 
 def _minute(started: str) -> str:
     return datetime.fromisoformat(started).strftime("%Y-%m-%d\u00a0%H:%M")
-
-
-def _highest_level(document: Mapping[str, Any], verb: str) -> tuple[str, list[str]]:
-    """Return the highest level of the findings that count, and the codes that have it."""
-    codes_by_level: dict[str, set[str]] = {}
-    for finding in document.get("findings", []):
-        if not finding.get("passed"):
-            codes_by_level.setdefault(_level(finding), set()).add(str(finding["code"]))
-    for level in URGENCY[:2]:
-        if level in codes_by_level:
-            return level, sorted(codes_by_level[level])
-    if any(examined.get("too_few") for examined in document.get("examinations", [])):
-        return TOO_FEW, []
-    for level in URGENCY[2:]:
-        if level in codes_by_level:
-            return level, sorted(codes_by_level[level])
-    return ("fine" if verb in LOOKING else NOTHING_LOOKED_FOR), []
-
-
-def _level(finding: Mapping[str, Any]) -> str:
-    """Return the level of a finding; a condition that many healthy models have is a notice."""
-    if finding.get("possible"):
-        return "possible alarm"
-    level = LEVELS.get(str(finding["level"]), "notice")
-    return "notice" if level == "alarm" and finding.get("known") else level

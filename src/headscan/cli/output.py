@@ -7,6 +7,7 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from headscan import BadInput, Result
+from headscan.cli.again import next_command
 from headscan.cli.guard import console, shown
 from headscan.run.run import UNFINISHED
 
@@ -99,9 +100,7 @@ def show(result: Result, folder: Path, *, as_json: bool, whole: bool = False) ->
         return
     screen = console()
     screen.print(result.table(whole=True) if whole else result.table())
-    screen.print(
-        f"page: {(folder / 'report.html').resolve().as_uri()}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    following = next_command(result, folder)
+    lines = [f"page: {(folder / 'report.html').resolve().as_uri()}"]
+    lines += [f"next: {following}"] if following else []
+    screen.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

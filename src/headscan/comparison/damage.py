@@ -2,6 +2,7 @@
 exchanging parts between the two models.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -27,6 +28,7 @@ from headscan.model.load import Preparation
 from headscan.model.partwise import PartwiseModel
 from headscan.model.rounding import RoundingName
 from headscan.run import BadInput, Row, Run
+from headscan.run.findings import named
 from headscan.scanner.sources import Subject
 from headscan.states import ModelSource, SourcesLike, VectorSource
 from headscan.states.plan import ReadingPlan
@@ -45,14 +47,14 @@ class DamagePlan:
         against: the rounding whose damage is measured; None where two models are named.
         keep: bytes to spend on parts that stay as in the first model.
         limit: divergence in nats a token that is too much.
-        fail_on: the code of a finding at which the command line ends with status 3.
+        fail_on: globs of codes of findings at which the command line ends with status 3.
     """
 
     sample: int
     against: Against | None = None
     keep: float | None = None
     limit: float | None = None
-    fail_on: str | None = None
+    fail_on: Sequence[str] = ()
 
 
 def measure_damage(
@@ -113,7 +115,7 @@ def measure_damage(
         tokens=len(everywhere_second.table),
         sampled=len(damage.total.table),
         sums=damage.sums(),
-        failed=[finding.code for finding in findings if finding.code == options.fail_on],
+        failed=named(findings, options.fail_on),
     )
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+from headscan.comparison.kinds import KEEPING, OVER_LIMIT, SAME, WORST_PART
 from headscan.run import Finding, Row
 
 RIVALS = ("uniform", "random")
@@ -22,7 +23,7 @@ def damage_findings(
     """
     if not rows:
         sentence = f"All weights of {name} are the first model's."
-        return [Finding(code="SAME", level="good", sentence=sentence, model=name)]
+        return [SAME.finding("fine", sentence, model=name)]
     findings = []
     if limit is not None:
         findings += _over_limit(total, limit, name)
@@ -41,15 +42,7 @@ def _over_limit(total: Row, limit: float, name: str) -> list[Finding]:
         f"{name} diverges by {_divergence(total)} nats a token: it is not shown to be below "
         f"{limit:g}.{_missing_interval(total)}"
     )
-    return [
-        Finding(
-            code="OVER-LIMIT",
-            level="alert",
-            sentence=sentence,
-            model=name,
-            value=total.number("kl"),
-        )
-    ]
+    return [OVER_LIMIT.finding("alarm", sentence, model=name, value=total.number("kl"))]
 
 
 def _worst_part(rows: list[Row], name: str) -> Finding:
@@ -57,10 +50,9 @@ def _worst_part(rows: list[Row], name: str) -> Finding:
     isolated.sort(key=lambda row: -(row.number("kl") or 0))
     worst = isolated[0]
     listed = [f"{row['block']} ({_divergence(row)} nats a token)" for row in isolated[:2]]
-    return Finding(
-        code="WORST-PART",
-        level="notice",
-        sentence=(
+    return WORST_PART.finding(
+        "notice",
+        (
             "Parts whose change hurts most, one at a time: "
             f"{', then '.join(listed)}.{_missing_interval(worst)}"
         ),
@@ -92,9 +84,7 @@ def _keeping(choices: list[Row], name: str) -> Finding:
     if not_beaten:
         rivals = " and ".join(not_beaten)
         sentence += f" The {rivals} choices of as many bytes are not shown to be worse."
-    return Finding(
-        code="KEEPING", level="notice" if not_beaten else "good", sentence=sentence, model=name
-    )
+    return KEEPING.finding("notice" if not_beaten else "fine", sentence, model=name)
 
 
 def _divergence(row: Row) -> str:

@@ -3,6 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from headscan.comparison.kinds import (
+    BEYOND_NULL,
+    CLOSENESS,
+    NEIGHBOURS_DIFFER,
+    ONE_DIRECTION,
+    PARTING,
+    PARTLY_ALIGNED,
+    SAME,
+    UNTESTED,
+    WITHIN_NULL,
+)
 from headscan.comparison.nulls import WINDOWS
 from headscan.comparison.result import Alignment, SimilarityCell
 from headscan.run import Finding
@@ -21,7 +32,7 @@ CLOSE = 0.9
 STEP = 0.1
 """A fall of CKA by more than this from one layer to the next is mentioned."""
 
-ONE_DIRECTION = 0.9
+DOMINATED = 0.9
 """Above this share of a site's variance on one direction CKA is about that direction."""
 
 DRAWS = 19
@@ -45,7 +56,7 @@ def findings(
         of_pair = [cell for cell in cells if (cell.model_a, cell.model_b) == models]
         listed += _closeness(*models, of_pair)
         listed += _beyond_null(*models, of_pair)
-    dominated = {name: share for name, share in top_shares.items() if share > ONE_DIRECTION}
+    dominated = {name: share for name, share in top_shares.items() if share > DOMINATED}
     if dominated:
         listed.append(_one_direction(dominated))
     for row in alignment:
@@ -57,10 +68,9 @@ def findings(
 def _one_direction(shares: Mapping[str, float]) -> Finding:
     name, share = max(shares.items(), key=lambda item: item[1])
     sites = f"{len(shares)} sites" if len(shares) > 1 else "1 site"
-    return Finding(
-        code="ONE-DIRECTION",
-        level="notice",
-        sentence=(
+    return ONE_DIRECTION.finding(
+        "notice",
+        (
             f"At {sites} one direction holds more than 90 % of the variance "
             f"({share:.1%} at {name}): there CKA and Procrustes measure that direction only; SVCCA "
             "and neighbours do not."
@@ -70,10 +80,9 @@ def _one_direction(shares: Mapping[str, float]) -> Finding:
 
 
 def _partly_aligned(row: Alignment) -> Finding:
-    return Finding(
-        code="PARTLY-ALIGNED",
-        level="notice",
-        sentence=(
+    return PARTLY_ALIGNED.finding(
+        "notice",
+        (
             f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where those of "
             "the others do: the numbers are of these."
         ),
@@ -104,10 +113,9 @@ def _closeness(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Find
     steepest = max(pairwise(same_sites), key=_fall, default=None)
     if steepest is not None and _fall(steepest) > STEP:
         before, after = steepest
-        yield Finding(
-            code="PARTING",
-            level="notice",
-            sentence=(
+        yield PARTING.finding(
+            "notice",
+            (
                 f"{a} and {b} differ from {after.site_b} on: CKA falls from {before.value:.2f} at "
                 f"{before.site_b} to {after.value:.2f}."
             ),
@@ -117,10 +125,9 @@ def _closeness(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Find
         return
     highest = max(map(_value, same_sites))
     spread = f"{cka:.3f} to {highest:.3f}, " if highest - cka >= 0.001 else f"{cka:.3f}, "
-    yield Finding(
-        code="CLOSENESS",
-        level="good" if cka > CLOSE else "notice",
-        sentence=(f"CKA between matching layers of {a} and {b}: {spread}lowest at {least.site_b}."),
+    yield CLOSENESS.finding(
+        "fine" if cka > CLOSE else "notice",
+        f"CKA between matching layers of {a} and {b}: {spread}lowest at {least.site_b}.",
         site=least.site_b,
         value=cka,
     )
@@ -141,10 +148,9 @@ def _up_to_rotation(a: str, b: str, cka: float, neighbours: Sequence[SimilarityC
     A shift changes cosine neighbours.
     """
     if not neighbours:
-        return Finding(
-            code="CLOSENESS",
-            level="good",
-            sentence=(
+        return CLOSENESS.finding(
+            "fine",
+            (
                 f"{a} and {b} are equal up to rotation, scale and shift at every site: CKA is 1 to "
                 "six digits. Their neighbours were not compared: add mutual_knn to --measures."
             ),
@@ -153,20 +159,18 @@ def _up_to_rotation(a: str, b: str, cka: float, neighbours: Sequence[SimilarityC
     least = min(neighbours, key=_value)
     agreement = _value(least)
     if agreement >= NEIGHBOURS_AGREE:
-        return Finding(
-            code="SAME",
-            level="good",
-            sentence=(
+        return SAME.finding(
+            "fine",
+            (
                 f"{a} and {b} are the same at every site: CKA is 1 to six digits, and cosine "
                 "neighbours agree."
             ),
             value=cka,
         )
     changed = f"{100 * (1 - agreement):.0f} %"
-    return Finding(
-        code="NEIGHBOURS-DIFFER",
-        level="notice",
-        sentence=(
+    return NEIGHBOURS_DIFFER.finding(
+        "notice",
+        (
             f"{a} and {b} are equal up to rotation, scale and shift; {changed} of the cosine "
             "neighbours differ: re-index. CKA is 1 to six digits at every site, and mutual "
             f"neighbours are {agreement:.3f} at {least.site_b}."
@@ -184,10 +188,9 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
     null = tests[0].null
     draws = max(test.draws for test in tests)
     if draws < DRAWS:
-        yield Finding(
-            code="UNTESTED",
-            level="notice",
-            sentence=(
+        yield UNTESTED.finding(
+            "notice",
+            (
                 f"The text is too short to test the similarity of {a} and {b} against chance "
                 f"({null}): a p of 0.05 needs {DRAWS} draws of at least {WINDOWS} windows."
             ),
@@ -199,20 +202,18 @@ def _beyond_null(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Fi
     within = sum(p > ALPHA for p in p_values)
     share = within / count
     if not within:
-        yield Finding(
-            code="BEYOND-NULL",
-            level="good",
-            sentence=(
+        yield BEYOND_NULL.finding(
+            "fine",
+            (
                 f"All {count} layer pairs of {a} and {b} are more similar than chance ({null} "
                 f"test, adjusted p ≤ {ALPHA})."
             ),
             value=share,
         )
         return
-    yield Finding(
-        code="WITHIN-NULL",
-        level="alert" if share > 0.5 else "notice",
-        sentence=(
+    yield WITHIN_NULL.finding(
+        "alarm" if share > 0.5 else "notice",
+        (
             f"{within} of {count} layer pairs of {a} and {b} are not more similar than chance "
             f"({null} test, adjusted p > {ALPHA})."
         ),

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Unpack
 
 from torch import Tensor
 
@@ -27,6 +27,7 @@ from headscan.model.identity import tokenizer_identity
 from headscan.model.sentence import SENTENCE
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Run, estimates, verb
+from headscan.run.findings import listed
 from headscan.run.settings import (
     FindingOptions,
     Option,
@@ -116,11 +117,16 @@ def compare(
         ),
     ] = None,
     fail_on: Annotated[
-        Literal["HS701"] | None, Option("With --damage: a finding at which it exits with status 3.")
+        str | None,
+        Option(
+            "Exit with status 3 where one of these was found: codes or names, comma-separated, "
+            "with *.",
+            group="Output",
+        ),
     ] = None,
     batch: BatchSize = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
@@ -166,11 +172,12 @@ def compare(
             "with --damage", sites=sites, measures=measures, nulls=nulls, draws=draws
         )
     else:
-        run.refuse_changed("without --damage", keep=keep, limit=limit, fail_on=fail_on)
+        run.refuse_changed("without --damage", keep=keep, limit=limit)
         if against is not None and not is_loaded_bits(against):
             raise BadInput(f"--against {against} is not used without --damage.")
-    if fail_on is not None and limit is None:
-        raise BadInput("--fail-on is not used without --limit.")
+    fail_globs = listed(fail_on, "--fail-on")
+    if "HS701" in fail_globs and limit is None:
+        raise BadInput("--fail-on HS701 is not used without --limit.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
         reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
@@ -186,7 +193,7 @@ def compare(
 
     if damage:
         damage_plan = DamagePlan(
-            sample=sample, against=against, keep=keep, limit=limit, fail_on=fail_on
+            sample=sample, against=against, keep=keep, limit=limit, fail_on=fail_globs
         )
         return measure_damage(models, plan, damage_plan, run)
     tests = NullTests(null_models, draws, seed)
@@ -420,7 +427,7 @@ def estimate_compare(
     damage: bool,
     batch: int | None,
     documents: str,
-    field: str,
+    field: str | None,
     max_tokens: int | None,
     tokenizer: TokenizerName,
     dtype: Dtype,

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 from headscan.inversion.reconstruction import Verdict
 from headscan.measures.measure import leading
+from headscan.model.sentence import SENTENCE
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
 from headscan.scanner.cautions import is_few
@@ -142,6 +144,58 @@ class TriedRemedies:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EqualRows:
+    """The tokens of the text whose rows of the token table equal the row of another of them."""
+
+    tokens: int  # distinct tokens of the text's beginning
+    equal: int  # how many of them share a row
+    examples: list[int]  # two token ids that share one; empty where none do
+
+    @property
+    def share(self) -> float:
+        """Return the share of the distinct tokens that share a row."""
+        return self.equal / max(1, self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingScale:
+    """The loss of a model whose input embeddings are multiplied by each of several factors."""
+
+    factors: list[float]  # 1 is among them
+    losses: list[float]  # nats a token
+    interval: Interval  # 95 %, by windows, of how much the loss falls at the best factor
+    tokens: int
+
+    @property
+    def best(self) -> tuple[float, float]:
+        """Return the factor with the least loss, and how much the loss falls there."""
+        least = min(self.losses)
+        at_one = self.losses[self.factors.index(1.0)]
+        return self.factors[self.losses.index(least)], at_one - least
+
+
+Stage = Literal[
+    "inversion", "bits", "flow", "blocks", "scale", "remedies", "control", "loss", "states"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """A stage that was left out.
+
+    Attributes:
+        sentence: what was left out, and why.
+        reason: why, without a full stop.
+        option: what would do it, such as "--budget 10m"; empty where nothing would.
+    """
+
+    stage: Stage
+    sentence: str
+    reason: str
+    option: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelEvidence:
     """One source, as far as it was examined; what was not measured is None or empty."""
 
@@ -167,26 +221,50 @@ class ModelEvidence:
     order: float | None = None
     # of the token table: the spread of its rows' norms, over that of normal rows
     norms: float | None = None
-    skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
+    # how far two runs of the same tokens differ at the last block, relative to the states
+    repeat: float | None = None
+    equal_rows: EqualRows | None = None
+    scale: EmbeddingScale | None = None
+    weights: str = ""  # a hash by which the reference population recognises the model
+    skipped: list[Skipped] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
+    def count(self) -> int | None:
+        """Return how many tokens, vectors or sentences were read; None without a text."""
+        if self.text is None:
+            return None
+        return self.text.windows if self.unit == "sentences" else self.text.tokens
+
+    @property
     def few(self) -> bool:
-        """Return whether fewer tokens (of stored states: vectors) were read than an alarm on the
-        text needs.
+        """Return whether fewer tokens, vectors or sentences were read than an alarm on the text
+        needs.
         """
-        return self.text is not None and is_few(self.text.tokens)
+        return is_few(self.count)
 
     @property
     def unit(self) -> str:
-        """Return the unit of what was read: tokens; of stored states, vectors."""
-        stored = self.record is not None and self.record.model_class == "stored states"
-        return "vectors" if stored else "tokens"
+        """Return the unit of what is judged: sentences of a sentence encoder, vectors of a column
+        of embeddings, else tokens.
+        """
+        if any(row["site"] == SENTENCE for row in self.sites):
+            return "sentences"
+        return "tokens" if self.text is None else self.text.unit
+
+    @property
+    def embeds(self) -> bool:
+        """Return whether it is an embedding model or a column of embeddings: one vector a text."""
+        return self.unit != "tokens"
 
     @property
     def blocks(self) -> list[Row]:
-        """Return the rows of the blocks; all rows where no site is a block."""
-        return [row for row in self.sites if is_block(row.text("site"))] or self.sites
+        """Return the rows that are judged: of the sentence vector; else of the blocks; all rows
+        where no site is either.
+        """
+        sentence = [row for row in self.sites if row["site"] == SENTENCE]
+        blocks = [row for row in self.sites if is_block(row.text("site"))]
+        return sentence or blocks or self.sites
 
     def _common(self, null: str | None) -> Row:
         """Return the row of the probe `common_direction`, of the model or of a control."""

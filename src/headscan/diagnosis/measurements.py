@@ -12,12 +12,21 @@ from torch import nn
 
 from headscan.diagnosis.evidence import (
     BlockRemoved,
+    EmbeddingScale,
     LeakedBits,
     PromptRead,
+    Skipped,
+    Stage,
     TokenFlow,
     TriedRemedies,
 )
-from headscan.diagnosis.plan import CheckupInputs, Deadline, ExaminationPlan, OutOfTime
+from headscan.diagnosis.plan import (
+    Budget,
+    CheckupInputs,
+    Deadline,
+    ExaminationPlan,
+    OutOfTime,
+)
 from headscan.flow.run import run as measure_flow
 from headscan.inversion import invert
 from headscan.inversion.reconstruction import VERDICTS
@@ -60,6 +69,28 @@ BATCH = 64
 """Passages of a forward pass."""
 
 
+SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""The factors that input embeddings are multiplied by."""
+EMBEDDING = "embedding"
+"""The site of the input embeddings."""
+
+
+class TooShort(BadInput):
+    """The text is too short for a stage."""
+
+
+def left_out(stage: Stage, lacking: str, reason: str, option: str = "") -> Skipped:
+    """Return a stage that was left out; `lacking` begins the sentence that the reason ends."""
+    reason = reason.rstrip(".")
+    return Skipped(stage=stage, sentence=f"{lacking}: {reason}.", reason=reason, option=option)
+
+
+def out_of_time(stage: Stage, lacking: str, budget: Budget) -> Skipped:
+    """Return a stage that the budget had no time for, with the budget that may have."""
+    larger = {"2m": "10m", "10m": "full", "full": "full"}[budget]
+    return left_out(stage, lacking, f"there was no time in {budget}", f"--budget {larger}")
+
+
 @dataclass
 class Measurements:
     """The measurements of one model; `skipped` says which were left out, and why."""
@@ -71,31 +102,35 @@ class Measurements:
     deadline: Deadline
     # stores the result of a stage, for a resume (`Run.unit`)
     unit: Callable[[str, Any, Callable[[], Any]], Any]
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.token_ids = self._beginning_of_text(max(TOKENS, PASSAGE * self.plan.passages))
         self.blocks = [site for site in self.lens.default_sites if is_block(site)]
 
-    def attempt(self, lacking: str, kind: type[T], work: Callable[[Progress], T]) -> T | None:
+    def attempt(
+        self, stage: Stage, lacking: str, kind: type[T], work: Callable[[Progress], T]
+    ) -> T | None:
         """Return the result of a stage that was finished; None, with the reason in `skipped`, where
         the budget was spent before its end or the input does not suffice.
         """
 
-        def result_and_reason() -> tuple[T | None, str]:
+        def result_and_reason() -> tuple[T | None, Skipped | None]:
             try:
                 if self.deadline.left <= 0:
                     raise OutOfTime
-                return work(self.deadline.kept(self.progress)), ""
+                return work(self.deadline.kept(self.progress)), None
             except OutOfTime:
-                return None, f"{lacking}: there was no time in {self.inputs.budget}."
+                return None, out_of_time(stage, lacking, self.inputs.budget)
+            except TooShort as error:
+                return None, left_out(stage, lacking, str(error), "--text with a longer text")
             except BadInput as error:
-                return None, f"{lacking}: {error}"
+                return None, left_out(stage, lacking, str(error))
 
-        stored_kind = tuple[kind | None, str]  # type: ignore[valid-type]
-        result, reason = self.unit(lacking, stored_kind, result_and_reason)
-        if reason:
-            self.skipped.append(reason)
+        stored_kind = tuple[kind | None, Skipped | None]  # type: ignore[valid-type]
+        result, skipped = self.unit(lacking, stored_kind, result_and_reason)
+        if skipped is not None:
+            self.skipped.append(skipped)
         return result  # type: ignore[no-any-return]
 
     def release(self) -> None:
@@ -107,29 +142,38 @@ class Measurements:
         there.
         """
         prompts = self._prompts(self.plan.prompts)
-        reason = self._no_inversion(prompts)
-        if reason is not None:
-            self.skipped.append(f"No prompt was inverted: {reason}.")
+        skipped = self._no_inversion(prompts)
+        if skipped is not None:
+            self.skipped.append(skipped)
             return None, None
         site = self.blocks[round(self.plan.depth * (len(self.blocks) - 1) - 0.01)]
         read = self.attempt(
-            "No prompt was inverted", PromptRead, partial(self._read_prompts, prompts, site)
+            "inversion",
+            "No prompt was inverted",
+            PromptRead,
+            partial(self._read_prompts, prompts, site),
         )
         bits = self.attempt(
-            "No bits were counted", LeakedBits, partial(self._count_bits, len(prompts), site)
+            "bits",
+            "No bits were counted",
+            LeakedBits,
+            partial(self._count_bits, len(prompts), site),
         )
         return read, bits
 
-    def _no_inversion(self, prompts: list[list[int]]) -> str | None:
+    def _no_inversion(self, prompts: list[list[int]]) -> Skipped | None:
         """Return why no prompt can be inverted; None where one can."""
-        if not self.plan.prompts:
-            return f"there was no time in {self.inputs.budget}"
+        lacking = "No prompt was inverted"
         if not self.lens.traits.causal:
-            return "exact search reads from left to right (headscan invert --method joint)"
+            reason = "exact search reads from left to right (headscan invert --method joint)"
+            return left_out("inversion", lacking, reason)
         if not self.blocks:
-            return "the model has no blocks"
+            return left_out("inversion", lacking, "the model has no blocks")
+        if not self.plan.prompts:
+            return out_of_time("inversion", lacking, self.inputs.budget)
         if not prompts:
-            return f"the text has fewer than {PROMPT} tokens"
+            reason = f"the text has fewer than {PROMPT} tokens"
+            return left_out("inversion", lacking, reason, "--text with a longer text")
         return None
 
     def _read_prompts(self, prompts: list[list[int]], site: str, progress: Progress) -> PromptRead:
@@ -178,7 +222,7 @@ class Measurements:
         )
         row = result.rows[0]
         if row.bits_lower is None or row.bits_upper is None or not row.prior_bits:
-            raise BadInput("the release has none.")
+            raise BadInput("the release has none")
         return LeakedBits(
             site=site,
             noise=NOISE,
@@ -194,7 +238,9 @@ class Measurements:
 
     def flow(self) -> TokenFlow | None:
         """Return how far other tokens move an output of the last block."""
-        return self.attempt("Flow between tokens was not measured", TokenFlow, self._measure_flow)
+        return self.attempt(
+            "flow", "Flow between tokens was not measured", TokenFlow, self._measure_flow
+        )
 
     def flow_of_control(self, control: Lens) -> float:
         """Return the same movement of random weights, which take the model's place so that its own
@@ -207,8 +253,10 @@ class Measurements:
     def _measure_flow(self, progress: Progress) -> TokenFlow:
         if not self.plan.flow:
             raise OutOfTime
-        if not self.blocks or len(self.token_ids) < PROMPT:
-            raise BadInput("no blocks, or too short a text.")
+        if not self.blocks:
+            raise BadInput("the model has no blocks")
+        if len(self.token_ids) < PROMPT:
+            raise TooShort(f"the text has fewer than {PROMPT} tokens")
         movements = self._movements(progress)
         interval = None
         if len(movements) > 2:
@@ -246,8 +294,49 @@ class Measurements:
         """Return how the loss changes without each block, for models that have a loss."""
         if not self.blocks:
             return []
-        removals = self.attempt("No block was taken out", list[BlockRemoved], self._remove_blocks)
+        removals = self.attempt(
+            "blocks", "No block was taken out", list[BlockRemoved], self._remove_blocks
+        )
         return removals or []
+
+    def repeat(self) -> float | None:
+        """Return how far the states of the last block differ between two runs of the same tokens,
+        relative to their norm; None of a model without blocks or a text.
+        """
+        if not self.blocks or len(self.token_ids) < PROMPT:
+            return None
+        site = self.blocks[-1]
+        token_ids = torch.tensor([self.token_ids[:WINDOW]], device=self.lens.device)
+        first, second = (self.lens.run(token_ids, sites=site)[site].float() for _ in range(2))
+        return float((first - second).norm() / first.norm().clamp_min(1e-30))
+
+    def scale(self) -> EmbeddingScale | None:
+        """Return the loss with the input embeddings multiplied by several factors, of models that
+        have a loss.
+        """
+        return self.attempt(
+            "scale", "No scale of the embeddings was tried", EmbeddingScale, self._try_scales
+        )
+
+    def _try_scales(self, progress: Progress) -> EmbeddingScale:
+        length = min(WINDOW, self.lens.context_length or WINDOW)
+        affordable = self.plan.removed // len(SCALES)
+        if affordable < LEAST_REMOVED:
+            raise OutOfTime
+        tokens = min(LEAST_REMOVED, len(self.token_ids)) // length * length
+        if tokens < LEAST_REMOVED // length * length:
+            raise TooShort("the text is too short")
+        windows = torch.tensor(self.token_ids[:tokens]).reshape(-1, length)
+        losses = []
+        for number, factor in enumerate(SCALES):
+            progress("scales", number, len(SCALES), "factors")
+            with self.lens.patch({EMBEDDING: partial(torch.mul, other=factor)}):
+                losses.append(self._losses(windows))
+        means = [float(losses_of_factor.mean()) for losses_of_factor in losses]
+        fall = losses[SCALES.index(1.0)] - losses[means.index(min(means))]
+        return EmbeddingScale(
+            factors=list(SCALES), losses=means, interval=student(fall), tokens=tokens
+        )
 
     def _remove_blocks(self, progress: Progress) -> list[BlockRemoved]:
         blocks = len(self.blocks)
@@ -276,7 +365,7 @@ class Measurements:
         if tokens < LEAST_REMOVED:
             if affordable < LEAST_REMOVED:
                 raise OutOfTime
-            raise BadInput("the text is too short.")
+            raise TooShort("the text is too short")
         return torch.tensor(self.token_ids[:tokens]).reshape(-1, length)
 
     def _losses(self, windows: torch.Tensor) -> np.ndarray:
@@ -295,7 +384,7 @@ class Measurements:
 
     def remedies(self) -> TriedRemedies | None:
         """Return remedies that were fitted on half of the passages and judged by the others."""
-        return self.attempt("No remedy was tried", TriedRemedies, self._try_remedies)
+        return self.attempt("remedies", "No remedy was tried", TriedRemedies, self._try_remedies)
 
     def _try_remedies(self, progress: Progress) -> TriedRemedies:
         if not self.plan.passages:
@@ -305,7 +394,7 @@ class Measurements:
         site = self.lens.default_sites[-1]
         vectors = self._vectors_of_passages(passages, site, progress)
         if not np.isfinite(vectors).all():
-            raise BadInput("the vectors are not finite.")
+            raise BadInput("the vectors are not finite")
         result = remedy(
             vectors[1::2],
             partners=vectors[::2],
@@ -330,7 +419,7 @@ class Measurements:
         passages = passages[: self.plan.passages]
         pairs = len(passages) // 2
         if pairs < PAIRS:
-            raise BadInput(f"the text has {pairs} pairs of passages, fewer than {PAIRS}.")
+            raise TooShort(f"the text has {pairs} pairs of passages, fewer than {PAIRS}")
         return passages[: 2 * pairs]
 
     def _vectors_of_passages(

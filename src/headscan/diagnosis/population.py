@@ -2,21 +2,23 @@
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Literal
 
+from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import alarming
 from headscan.diagnosis.result import CheckupResult
 from headscan.run import BadInput
 
 TOO_FEW = "too few reference models"
 
-LEAST = 5
+LEAST = 4
 """Models that must have a number before a value is compared with theirs."""
+SIZE = 4.0
+"""Models whose numbers of parameters differ by at most this factor are of about the same size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +36,9 @@ class Reference:
     version: str = ""  # of headscan
     values: dict[str, float]  # each condition's number, by code
     present: list[str]  # codes
-
-    @property
-    def trained(self) -> bool:
-        """Return whether it is a model as somebody trained it: no fault was put into it, and it was
-        judged.
-        """
-        return self.kind != "unjudged" and not self.about.startswith("injected: ")
+    embeds: bool = False  # an embedding model: its numbers are of the sentence vector
+    parameters: int | None = None
+    weights: str = ""  # the hash of its weights (`headscan.diagnosis.weights.fingerprint_of`)
 
 
 @cache
@@ -62,51 +60,48 @@ def population() -> tuple[Reference, ...]:
 
 
 def edition() -> str:
-    """Return the version of the population, to be quoted with a percentile: it changes with any
-    row.
-    """
+    """Return the version of the population, which changes with any row."""
     rows = [asdict(model) for model in population()]
     return sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def trained_values(code: str) -> list[float]:
-    """Return a condition's number in the trained models of the population, sorted."""
-    return sorted(
-        model.values[code] for model in population() if model.trained and code in model.values
-    )
+def compared_with(evidence: ModelEvidence | None = None) -> list[Reference]:
+    """Return the healthy models that a source is compared with: embeddings with embeddings,
+    language models with language models, and no model with itself, which its weights tell.
 
-
-def percentile(code: str, value: float) -> float | None:
-    """Return the share of trained reference models below a value, equal ones by half, in per cent;
-    None of fewer than `LEAST` models.
-
-    >>> percentile("HS999", 0.5), percentile("HS101", 99.0)
-    (None, 100.0)
+    Without a source, all of them.
     """
-    values = trained_values(code)
-    if len(values) < LEAST:
-        return None
-    # The population keeps numbers in four digits: the value is rounded alike, or a model would not
-    # equal itself.
-    rounded = _in_four_digits(value)
-    lower = sum(value_of_model < rounded for value_of_model in values)
-    equal = values.count(rounded)
-    return round(100 * (lower + 0.5 * equal) / len(values), 1)
+    healthy = [model for model in population() if model.kind == "healthy"]
+    if evidence is None:
+        return healthy
+    return [
+        model
+        for model in healthy
+        if model.embeds == evidence.embeds and not _is_same(model, evidence)
+    ]
 
 
-def beside(code: str, value: float, *, least: bool = True) -> str:
+def _is_same(model: Reference, evidence: ModelEvidence) -> bool:
+    return bool(model.weights) and model.weights == evidence.weights
+
+
+def beside(
+    code: str, value: float, evidence: ModelEvidence | None = None, *, least: bool = True
+) -> str:
     """Return how a value compares with the healthy models, the ill side being up (`least`) or down.
 
     >>> beside("HS999", 0.5)
     'too few reference models'
     """
-    healthy = _healthy()
+    healthy = compared_with(evidence)
     values = [model.values[code] for model in healthy if code in model.values]
     if len(values) < LEAST:
         return TOO_FEW
     models = "healthy models"
     if len(values) < len(healthy):
         models = "healthy models that have this number"
+    # The population keeps numbers in four digits: the value is rounded alike.
+    value = _in_four_digits(value)
     if set(values) == {value}:
         return f"the same as all {len(values)} {models}"
 
@@ -123,19 +118,39 @@ def beside(code: str, value: float, *, least: bool = True) -> str:
     return f"{side} than {count} of {len(values)} {models}"
 
 
-def healthy_without(codes: set[str]) -> tuple[int, int] | None:
+def highest_loss(evidence: ModelEvidence) -> tuple[float, int] | None:
+    """Return the highest loss over that of counting (HS201) among the healthy models of about the
+    same size on the same text, and how many these are; None where there are none.
+    """
+    text = evidence.text
+    record = evidence.record
+    if text is None or record is None or not record.parameters:
+        return None
+    ratios = []
+    for model in compared_with(evidence):
+        same_text = model.text == _text_name(text.source)
+        sizes = (model.parameters or 0, record.parameters)
+        alike = max(sizes) <= SIZE * min(sizes)
+        if same_text and alike and "HS201" in model.values:
+            ratios.append(model.values["HS201"])
+    return (max(ratios), len(ratios)) if ratios else None
+
+
+def _text_name(source: str | None) -> str:
+    return os.path.basename(str(source or "").rstrip("/"))
+
+
+def healthy_without(
+    codes: set[str], evidence: ModelEvidence | None = None
+) -> tuple[int, int] | None:
     """Return how many of the healthy models raise none of these alarms, and how many there are;
     None of fewer than `LEAST`.
     """
-    healthy = _healthy()
+    healthy = compared_with(evidence)
     if len(healthy) < LEAST:
         return None
     without_alarm = sum(codes.isdisjoint(alarming(model.values)) for model in healthy)
     return without_alarm, len(healthy)
-
-
-def _healthy() -> Sequence[Reference]:
-    return [model for model in population() if model.kind == "healthy"]
 
 
 def _in_four_digits(value: float) -> float:
@@ -145,13 +160,14 @@ def _in_four_digits(value: float) -> float:
 def reference(result: CheckupResult, number: int) -> Reference:
     """Return the row of one examined source, for the population; it is not judged yet."""
     examination = result.examinations[number]
+    evidence = examination.evidence
     protocol = result.protocol
-    text = protocol.text
+    text = evidence.text or protocol.text
     text_name = ""
     tokens = None
     context = None
     if text is not None:
-        text_name = os.path.basename(str(text.source or "").rstrip("/"))
+        text_name = _text_name(text.source)
         tokens = text.tokens
         context = text.context
 
@@ -171,4 +187,7 @@ def reference(result: CheckupResult, number: int) -> Reference:
         present=[
             observation.code for observation in examination.observations if observation.present
         ],
+        embeds=evidence.embeds,
+        parameters=None if evidence.record is None else evidence.record.parameters,
+        weights=evidence.weights,
     )

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headscan.diagnosis.population import reference
-from headscan.diagnosis.result import CheckupResult, Observation
+from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.run import BadInput, write_atomic
 
 BEGIN = "<!-- headscan checkup -->"
@@ -34,34 +34,35 @@ def markdown(result: CheckupResult) -> str:
         for sentence in examination.summary:
             heading, _, statement = sentence.partition(": ")
             lines.append(f"- **{_escaped(heading)}:** {_escaped(statement)}")
-        lines += ["", *_table(examination.observations), ""]
+        lines += ["", *_table(examination), ""]
     lines.append(END)
     return "\n".join(lines) + "\n"
 
 
-def _table(observations: list[Observation]) -> list[str]:
-    """Return the lines of a Markdown table, one row for each observation, by code."""
-    lines = ["| code | condition | found | value | 95 % | threshold |", "|---|---|---|---|---|---|"]
-    for observation in sorted(observations, key=lambda observation: observation.code):
-        level = _level(observation)
+def _table(examination: Examination) -> list[str]:
+    """Return the lines of a Markdown table: observations by code, then what was not examined."""
+    lines = ["| code | condition | level | value | 95 % | limit |", "|---|---|---|---|---|---|"]
+    for observation in sorted(examination.observations, key=lambda observation: observation.code):
         ends = ""
         if observation.interval is not None:
             low, high = observation.interval
             ends = f"{low:.3g} to {high:.3g}"
         value = "" if observation.value is None else f"{observation.value:.3g}"
-        bound = f"at {'least' if observation.least else 'most'} {observation.threshold:g}"
-        lines.append(
-            f"| {observation.code} | {observation.title} | {level} | {value} | {ends} | {bound} |"
-        )
+        side = "least" if observation.least else "most"
+        bound = f"at {side} {observation.threshold:g}"
+        if observation.alarm is not None:
+            bound += f", alarm {observation.alarm:g}"
+        name = f"| {observation.code} | {observation.title}"
+        lines.append(f"{name} | {_level(observation)} | {value} | {ends} | {bound} |")
+    for row in examination.unexamined:
+        option = f" ({row.option})" if row.option else ""
+        reason = _escaped(f"{row.reason}{option}")
+        lines.append(f"| {row.code} | {row.title} | not examined | {reason} | | |")
     return lines
 
 
 def _level(observation: Observation) -> str:
-    if not observation.present:
-        return "no"
-    if observation.possible:
-        return "too few tokens"
-    return "notice" if observation.known else "**alarm**"
+    return "**alarm**" if observation.level == "alarm" else observation.level
 
 
 def _escaped(text: str) -> str:

@@ -4,10 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.evidence import ModelEvidence, Stage
 from headscan.run import Interval, Registry
 
 Question = Literal["shape", "cause", "leak", "cure"]
+QUESTIONS: dict[Question, str] = {
+    "shape": "Shape",
+    "cause": "Prediction",
+    "leak": "Leak",
+    "cure": "Remedy",
+}
+"""The title of each question."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +65,7 @@ class Condition:
     of_text: bool = True  # it rests on the tokens that were read: no alarm on few of them
     alone: bool = False  # where it is present, no other condition is looked for
     beyond_chance: bool = False  # it is present only where the interval is above 0, too
-    # words by which a sentence of `ModelEvidence.skipped` says why there is no number
-    lacks: tuple[str, ...] = ()
+    lacks: tuple[Stage, ...] = ()  # the stages without which there is no number
     silent: str = ""  # why there is none where nothing was skipped
 
     def __post_init__(self) -> None:

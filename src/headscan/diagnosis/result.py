@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, ClassVar
 
 from headscan.diagnosis.evidence import ModelEvidence
-from headscan.diagnosis.registry import Question
+from headscan.diagnosis.registry import QUESTIONS, Question
+from headscan.diagnosis.unexamined import Unexamined, count_examined
 from headscan.run import DataFrame, Finding, FindingDetails, Interval, Result, Term, tidy
 from headscan.scanner.cautions import FEW
 
@@ -24,8 +25,9 @@ class Observation(Finding):
     threshold: float  # from here on (`least`), or down to here, it is named
     least: bool
     present: bool
-    known: bool  # many healthy models have it, and it is a notice, no alarm
-    possible: bool = False  # an alarm, were it not for too few tokens: it counts as a notice
+    # beyond the limit of an alarm, and no alarm for too few tokens, or an interval that holds the
+    # limit: a notice
+    possible: bool = False
     advice: str  # what would help
     value: Annotated[float | None, Term("value", "What the condition is based on.")] = None
     interval: Interval | None = None  # of the value
@@ -42,34 +44,23 @@ class Observation(Finding):
     alarm: float | None = None  # from here on it is an alarm, where that is not the threshold
     null_of: str = "with random weights"
     beside: Annotated[
-        str | None, Term("reference", "The value among the reference models.", where="page")
-    ] = None
-    percentile: Annotated[
-        float | None,
-        Term(
-            "percentile",
-            "Share of the trained reference models with a lower value, equal ones by half; all "
-            "read `stories`.",
-            where="page",
-            unit="%",
-        ),
+        str | None, Term("reference", "The value among the healthy reference models.", where="page")
     ] = None
 
     @property
     def details(self) -> FindingDetails:
         """Return title, advice and unit, as pages show them."""
-        return FindingDetails(
-            title=self.title, advice=self.advice, unit=self.unit, known=self.known
-        )
+        return FindingDetails(title=self.title, advice=self.advice, unit=self.unit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """One source: the evidence, every condition that could be looked for, and five sentences."""
+    """One source: the evidence, every condition, examined or not, and five sentences."""
 
     model: str
     evidence: ModelEvidence
     observations: list[Observation]
+    unexamined: list[Unexamined] = field(default_factory=list)
     summary: list[str]
     # fewer tokens were read than an alarm on the text needs: that there is none says nothing
     too_few: bool = False
@@ -79,10 +70,29 @@ class Examination:
         """Return how many tokens were read and how many an alarm needs; empty where these were
         enough.
         """
-        text = self.evidence.text
-        if not self.too_few or text is None:
+        if not self.too_few:
             return ""
-        return f"{text.tokens or 0:,} {self.evidence.unit} were read, and an alarm needs {FEW:,}"
+        unit = self.evidence.unit
+        return f"{self.evidence.count or 0:,} {unit} were read, and an alarm needs {FEW:,}"
+
+    @property
+    def scope(self) -> str:
+        """Return of how many conditions there is a number: "in 10 of 15 conditions"."""
+        examined, possible = count_examined(len(self.observations), self.unexamined)
+        if examined == possible:
+            return f"in {examined} conditions"
+        return f"in {examined} of {possible} conditions"
+
+    @property
+    def gaps(self) -> list[str]:
+        """Return the questions of which nothing was examined that could have been."""
+        examined = {observation.question for observation in self.observations}
+        gaps = []
+        for question, title in QUESTIONS.items():
+            could_be = any(row.option and row.question == question for row in self.unexamined)
+            if question not in examined and could_be:
+                gaps.append(title.lower())
+        return gaps
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -95,15 +105,17 @@ class CheckupResult(Result):
     findings: Sequence[Observation] = field(default_factory=list)
     examinations: list[Examination]  # one a source, with what was looked for and not found
     failed: list[str] = field(default_factory=list)  # the codes of `--fail-on` that were found
-    population: str = ""  # the edition of the reference population that the percentiles are of
+    population: str = ""  # the edition of the reference population
 
     @property
-    def without_alarm(self) -> str:
-        """Return what a list of results says of a checkup without an alarm."""
-        for examination in self.examinations:
-            if examination.too_few:
-                return f"too few {examination.evidence.unit} to raise an alarm"
-        return "no alarm"
+    def highest_level(self) -> str:
+        """Return the highest level of the findings that count; "not examined" where there is no
+        alarm, and too little of a source was read to raise one.
+        """
+        level = super().highest_level
+        if level != "alarm" and any(examination.too_few for examination in self.examinations):
+            return "not examined"
+        return level
 
     def frame(self) -> DataFrame:
         """Return a pandas table with one row for each source and condition that was looked for."""

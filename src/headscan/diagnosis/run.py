@@ -5,20 +5,21 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, Unpack, cast
+from typing import Annotated, Unpack, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.plan import Budget, CheckupInputs, failing_codes
-from headscan.diagnosis.population import beside, edition, percentile
+from headscan.diagnosis.population import beside, edition
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.stages import examine
 from headscan.diagnosis.summary import ordered, summary
+from headscan.diagnosis.unexamined import unexamined
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.run import BadInput, Run, verb, write_atomic
+from headscan.run import BadInput, Level, Run, verb, write_atomic
 from headscan.run.settings import (
     FindingOptions,
     Option,
@@ -77,7 +78,7 @@ def checkup(
     ] = False,
     context: SeveralTokensContext = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
@@ -142,7 +143,7 @@ def checkup(
         protocol=run.protocol(text=texts[0] if texts else None),
         models=[item.record for item in evidence if item.record is not None],
         examinations=examinations,
-        findings=sorted(present, key=lambda observation: observation.known),
+        findings=sorted(present, key=lambda observation: observation.level != "alarm"),
         failed=sorted({observation.code for observation in present} & set(failing)),
         population=edition(),
     )
@@ -241,7 +242,7 @@ def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination
         if seen is None:
             continue
         seen_by_code[code] = seen
-        if condition.alone and condition.present(seen.value):
+        if condition.alone and condition.alarms(seen.value):
             alone[code] = seen
     seen_by_code = alone or seen_by_code
 
@@ -252,11 +253,13 @@ def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination
         observations.append(
             _observation(code, CONDITIONS[code], seen, evidence, alarm=code in alarms)
         )
+    missing = [] if alone else unexamined(evidence, seen_by_code)
     return Examination(
         model=evidence.model,
         evidence=evidence,
         observations=observations,
-        summary=summary(evidence, observations),
+        unexamined=missing,
+        summary=summary(evidence, observations, missing),
         too_few=evidence.few,
     )
 
@@ -266,32 +269,25 @@ def _observation(
 ) -> Observation:
     """Return a condition as it was seen, with its level and what is known of other models."""
     few = ""
-    if alarm and condition.of_text and evidence.text:
-        few = on_few(evidence.text.tokens)
-    alarm = alarm and not few
+    if alarm and condition.of_text:
+        few = on_few(evidence.count, evidence.unit)
     present = condition.present(seen.value, seen.interval)
-    known = not alarm if present else condition.known
-    sure = _is_sure(condition, seen, alarm=alarm)
-    level: Literal["alert", "notice", "good"]
-    if not present:
-        level = "good"
-    elif known or sure is False:
-        level = "notice"
-    else:
-        level = "alert"
+    sure = _is_sure(condition, seen, alarm=alarm and not few)
+    possible = present and alarm and (bool(few) or sure is False)
+    level: Level = "fine"
+    if present:
+        level = "alarm" if alarm and not possible else "notice"
     seen = replace(seen, sentence=seen.sentence + few)
     return Observation(
         code=code,
         level=level,
         model=evidence.model,
         present=present,
-        known=known,
-        possible=present and bool(few),
+        possible=possible,
         sure=sure,
         advice=seen.advice or condition.todo,
         read=evidence.text.read if evidence.text else None,
-        beside=beside(code, seen.value, least=condition.least),
-        percentile=percentile(code, seen.value),
+        beside=beside(code, seen.value, evidence, least=condition.least),
         title=condition.title,
         question=condition.question,
         meaning=condition.meaning,

@@ -11,7 +11,7 @@ import torch
 
 from headscan.diagnosis.evidence import ModelEvidence, TokenFlow
 from headscan.diagnosis.lookahead import movement_by_later
-from headscan.diagnosis.measurements import Measurements
+from headscan.diagnosis.measurements import Measurements, left_out, out_of_time
 from headscan.diagnosis.plan import (
     CheckupInputs,
     Deadline,
@@ -21,7 +21,12 @@ from headscan.diagnosis.plan import (
     planned,
     work,
 )
-from headscan.diagnosis.weights import grid_of, vocabulary_order
+from headscan.diagnosis.weights import (
+    equal_rows_of,
+    fingerprint_of,
+    grid_of,
+    vocabulary_order,
+)
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.run import BadInput, Progress, Row, Run
@@ -82,8 +87,12 @@ def examine_states(
         nulls=result.nulls,
         seconds=round(time.perf_counter() - clock, 3),
         skipped=[
-            "Stored states have no weights, no head and no random-weight control: only their "
-            "shape was examined."
+            left_out(
+                "states",
+                "Only their shape was examined",
+                "stored states have no weights, no head and no random-weight control",
+                "headscan checkup of the model that they are from",
+            )
         ],
     )
 
@@ -132,9 +141,14 @@ def examine_model(
 
     measurements = Measurements(lens, plan, inputs, run.progress, deadline, unit)
     order, norms = vocabulary_order(lens)
+    equal_rows = equal_rows_of(lens, measurements.token_ids)
     grid = grid_of(lens.model)
+    weights = fingerprint_of(lens.model)
     later = movement_by_later(lens)
-    removed = measurements.removed() if scanned.tables["loss"] else []
+    repeat = measurements.repeat()
+    has_loss = bool(scanned.tables["loss"])
+    removed = measurements.removed() if has_loss else []
+    scale = measurements.scale() if has_loss else None
     read, bits = measurements.leak()
     flow = measurements.flow()
     remedies = measurements.remedies()
@@ -154,12 +168,11 @@ def examine_model(
 
     skipped = measurements.skipped
     if control.scanned is None:
-        skipped.append(
-            f"Random weights were not scanned for comparison: there was no time in {inputs.budget}."
-        )
+        lacking = "Random weights were not scanned for comparison"
+        skipped.append(out_of_time("control", lacking, inputs.budget))
     loss = next(iter(scanned.tables["loss"]), None)
     if loss is None:
-        skipped.append(f"There is no loss: {_reason_without_loss(scanned)}")
+        skipped.append(left_out("loss", "There is no loss", _reason_without_loss(scanned)))
     branches = [row for row in scanned.tables["anatomy"] if row["kind"] == "branch"]
     common = [*scanned.tables["common_direction"], *control.rows(name, "common_direction")]
     return ModelEvidence(
@@ -181,6 +194,10 @@ def examine_model(
         removed=removed,
         order=order,
         norms=norms,
+        repeat=repeat,
+        equal_rows=equal_rows,
+        scale=scale,
+        weights=weights,
         skipped=skipped,
         seconds=round(time.perf_counter() - clock, 3),
     )

@@ -4,26 +4,15 @@ from collections.abc import Sequence
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.population import TOO_FEW, healthy_without
-from headscan.diagnosis.registry import CONDITIONS, Question, Seen, alarming
+from headscan.diagnosis.registry import CONDITIONS, QUESTIONS, Question, Seen, alarming
 from headscan.diagnosis.result import Observation
+from headscan.diagnosis.unexamined import Unexamined
 from headscan.scanner.cautions import FEW
 
-QUESTIONS: tuple[tuple[Question, str], ...] = (
-    ("shape", "Shape"),
-    ("cause", "Prediction"),
-    ("leak", "Leak"),
-    ("cure", "Remedy"),
-)
-WORDS_OF_REASONS: dict[Question, str] = {
-    "leak": "inverted",
-    "cause": "loss",
-    "cure": "remedy",
-    "shape": "",
-}
-"""The word by which a sentence of `ModelEvidence.skipped` is known to be about a question."""
 
-
-def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> list[str]:
+def summary(
+    evidence: ModelEvidence, observations: Sequence[Observation], missing: Sequence[Unexamined]
+) -> list[str]:
     """Return one sentence on each question, then the verdict.
 
     A sentence gives the most telling observation: whether it is an alarm, a notice or neither, its
@@ -32,10 +21,10 @@ def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> lis
     """
     by_urgency = ordered(observations)
     sentences = []
-    for question, title in QUESTIONS:
+    for question, title in QUESTIONS.items():
         first = next((item for item in by_urgency if item.question == question), None)
         if first is None:
-            sentences.append(f"{title}: {_reason_without_observation(evidence, question)}")
+            sentences.append(f"{title}: {_reason_without_observation(missing, question)}")
             continue
         heading = CONDITIONS[first.code].heading or title
         sentence = first.sentence.rstrip(".")
@@ -49,14 +38,14 @@ def ordered(observations: Sequence[Observation]) -> list[Observation]:
     """
     consequences = set[str]()
     for observation in observations:
-        if observation.present and not observation.known and observation.code in CONDITIONS:
+        if observation.level == "alarm" and observation.code in CONDITIONS:
             consequences.update(CONDITIONS[observation.code].brings)
 
     def urgency(observation: Observation) -> tuple[bool, bool, bool, bool, float, str]:
         value = float("inf") if observation.value is None else observation.value
         distance = abs(value - observation.threshold) / max(abs(observation.threshold), 1e-9)
-        alarm = observation.present and not observation.known
-        notice = observation.present and observation.known
+        alarm = observation.level == "alarm"
+        notice = observation.level == "notice"
         return (
             not alarm,
             not observation.possible,
@@ -81,23 +70,22 @@ def beyond_limit(possible: Sequence[Observation]) -> str:
     return f"{count or 'no'} number lies beyond its limit"
 
 
-def _reason_without_observation(evidence: ModelEvidence, question: Question) -> str:
-    for reason in evidence.skipped:
-        if WORDS_OF_REASONS[question] in reason or "Stored states" in reason:
-            return reason
-    return "nothing could be examined."
+def _reason_without_observation(missing: Sequence[Unexamined], question: Question) -> str:
+    """Return why a question has no number, and what would examine it."""
+    of_question = [row for row in missing if row.question == question]
+    of_question.sort(key=lambda row: not row.option)
+    if not of_question:
+        return "nothing could be examined."
+    first = of_question[0]
+    option = f" ({first.option} examines it)" if first.option else ""
+    return f"not examined: {first.reason}{option}."
 
 
 def _level(observation: Observation) -> str:
     """Return whether an observation is an alarm, a notice or neither, with its code and title."""
     if not observation.present:
         return "no finding"
-    if observation.possible:
-        level = "possible alarm"
-    elif observation.known:
-        level = "notice"
-    else:
-        level = "alarm"
+    level = "possible alarm" if observation.possible else observation.level
     return f"{level} {observation.code} ({observation.title.lower()})"
 
 
@@ -125,13 +113,19 @@ def _verdict(evidence: ModelEvidence, observations: Sequence[Observation]) -> st
         for observation in observations
         if not CONDITIONS[observation.code].known or CONDITIONS[observation.code].brings
     ]
-    alarms = [item for item in may_alarm if item.present and not item.known]
+    alarms = [item for item in may_alarm if item.level == "alarm"]
     if not alarms and evidence.few:
         return _verdict_on_few(evidence, observations)
 
-    comparisons = _comparisons(may_alarm)
+    comparisons = _comparisons(may_alarm, evidence)
+    possible = [observation for observation in observations if observation.possible]
     if not alarms:
-        verdict = f"No alarm: none of the {len(may_alarm)} alarms is raised"
+        verdict = f"No alarm: none of the {len(may_alarm)} alarms checked is raised"
+        if possible:
+            verdict = (
+                f"No certain alarm: {beyond_limit(possible)} ({_named(possible)}), and the 95% "
+                "interval includes that limit"
+            )
         return "; ".join([verdict, *comparisons]) + "."
 
     verb = "is" if len(alarms) == 1 else "are"
@@ -147,12 +141,11 @@ def _verdict(evidence: ModelEvidence, observations: Sequence[Observation]) -> st
 
 def _verdict_on_few(evidence: ModelEvidence, observations: Sequence[Observation]) -> str:
     """Return that too few tokens were read for an alarm, and which numbers might have raised it."""
-    tokens = evidence.text.tokens if evidence.text is not None else 0
     possible = [observation for observation in observations if observation.possible]
     names = f" ({_named(possible)})" if possible else ""
     return (
-        f"Too few {evidence.unit} to raise an alarm: {tokens:,} were read, {FEW:,} are needed; "
-        f"{beyond_limit(possible)}{names}."
+        f"Too few {evidence.unit} to raise an alarm: {evidence.count or 0:,} were read, {FEW:,} "
+        f"are needed; {beyond_limit(possible)}{names}."
     )
 
 
@@ -175,12 +168,12 @@ def _named_by_cause(alarms: Sequence[Observation]) -> str:
     return "; ".join(parts)
 
 
-def _comparisons(observations: Sequence[Observation]) -> list[str]:
+def _comparisons(observations: Sequence[Observation], evidence: ModelEvidence) -> list[str]:
     """Return how many healthy reference models raise none of these alarms, and which of them the
     architecture raises without its training.
     """
     sentences = []
-    counts = healthy_without({observation.code for observation in observations})
+    counts = healthy_without({observation.code for observation in observations}, evidence)
     if counts is not None:
         without_alarm, healthy = counts
         share = f"{without_alarm} of {healthy}"

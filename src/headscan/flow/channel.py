@@ -23,6 +23,7 @@ from headscan.flow.comparison import (
     variant,
 )
 from headscan.flow.cost import affordable, multiplications
+from headscan.flow.kinds import SHARED
 from headscan.flow.result import ChannelPart, ChannelResult
 from headscan.model import Lens
 from headscan.model.lens import ModelsLike
@@ -171,15 +172,10 @@ def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
         count = part.distances.duplicates
         if not count:
             continue
+        sentence = (
+            f"{count} tokens share their output with another: no decoder can distinguish them."
+        )
         findings.append(
-            Finding(
-                code="SHARED",
-                level="alert",
-                model=part.model,
-                site=part.site,
-                value=float(count),
-                sentence=f"{count} tokens share their output with another: no decoder can "
-                "distinguish them.",
-            )
+            SHARED.finding("alarm", sentence, model=part.model, site=part.site, value=float(count))
         )
     return findings

@@ -23,6 +23,7 @@ from headscan.flow.comparison import (
 )
 from headscan.flow.cost import affordable, computed_tokens, multiplications, untried
 from headscan.flow.influence import Recovery, leaks, recovery
+from headscan.flow.kinds import LATER, TOLD
 from headscan.flow.result import FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.model.lens import ModelsLike
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
@@ -242,17 +243,17 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
         if part.cut != "whole":
             continue
         last = part.sites[-1]
-        finding = partial(Finding, level="notice", model=part.model, site=last.site)
+        where = {"model": part.model, "site": last.site}
         recovered = last.recoverable_of_earlier
         if recovered is not None:
             text = _told(part, recovered, controls.get(part.model))
-            findings.append(finding(code="TOLD", sentence=text, value=recovered))
+            findings.append(TOLD.finding("notice", text, value=recovered, **where))
         if last.leak_of_later > 0:
             text = (
                 f"Outputs of {last.site} move with the tokens that follow them, by "
                 f"{last.leak_of_later:.2g} of their norm."
             )
-            findings.append(finding(code="LATER", sentence=text, value=last.leak_of_later))
+            findings.append(LATER.finding("notice", text, value=last.leak_of_later, **where))
     return findings
 
 

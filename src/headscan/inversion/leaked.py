@@ -23,8 +23,8 @@ from headscan.inversion.result import PromptInversion
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput
 from headscan.states import Vectors, stored_source
+from headscan.states.rows import Rows
 from headscan.states.stored import StoredSource
-from headscan.states.vectors import Rows
 from headscan.text.prompts import Prompt
 
 WIDER = 1.5  # the tolerance over the largest residual that was taken for noise

@@ -78,6 +78,7 @@ class InvertResult(Result):
     """
 
     kind: ClassVar[str] = "invert"
+    looks_for: ClassVar[bool] = False
 
     prompts: list[PromptInversion]
     token_accuracy: float | None

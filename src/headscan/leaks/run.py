@@ -3,12 +3,13 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Unpack
 
 import numpy as np
 
 from headscan.leaks.defences import MECHANISMS, Mechanism
+from headscan.leaks.findings import privacy_findings
 from headscan.leaks.plan import windows_of
 from headscan.leaks.policy import read_policy
 from headscan.leaks.priors import SENTENCES, PriorName, prior_of
@@ -21,8 +22,8 @@ from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing.cache_slice import CachePart
 from headscan.run import BadInput, Run, TextRecord, plain, verb
 from headscan.run.settings import (
+    FindingOptions,
     Option,
-    RunOptions,
     Seed,
 )
 from headscan.statistics.information import entropy_bits
@@ -138,13 +139,13 @@ def privacy(
         ),
     ] = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
     seed: Seed = 0,
-    **_run_options: Unpack[RunOptions],
+    **_run_options: Unpack[FindingOptions],
 ) -> PrivacyResult:
     """Return how many bits of each token of a text are in what leaked of it, at least and at most,
     and what attacks read off.
@@ -221,9 +222,10 @@ def privacy(
         gradient=leak.gradient,
         trials=trials,
     )
-    if rules is None:
-        return result
-    return held_to(rules, result, _prior_bits(lens, sample.texts, settings, leak), run.folder)
+    if rules is not None:
+        prior_bits = _prior_bits(lens, sample.texts, settings, leak)
+        result = held_to(rules, result, prior_bits, run.folder)
+    return replace(result, findings=privacy_findings(result))
 
 
 def _tests(test: str | LeakTest | Sequence[str | LeakTest] | None, release: str) -> list[LeakTest]:

@@ -15,7 +15,6 @@ from headscan.model.sentence import Pooling
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput
 
-PROBE_SHAPE = (2, 7)
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 START_IDS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 IdsLike = Tensor | npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
@@ -42,16 +41,12 @@ def context_length(model: Any) -> int | None:
     return length
 
 
-def probe_inputs(
-    model: Any, context: int | None, seed: int
-) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Return the arguments of a tiny forward pass on random plain tokens, and its shape [B, T]."""
+def probe_inputs(model: Any, shape: tuple[int, int], seed: int) -> dict[str, Any]:
+    """Return the arguments of a forward pass on random plain tokens of this shape [B, T]."""
     table = embedding_table(model)
     vocabulary = table.shape[0]
-    rows, length = PROBE_SHAPE
-    length = min(length, context or length)
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, vocabulary, (rows, length), generator=generator)
+    ids = torch.randint(0, vocabulary, shape, generator=generator)
     special = _special_ids(model.config)
     plain = next((token for token in range(vocabulary) if token not in special), 0)
     for token in special:
@@ -59,8 +54,8 @@ def probe_inputs(
     ids = ids.to(table.device)
     inputs: dict[str, Any] = {"input_ids": ids, **_without_cache(model)}
     if getattr(model.config, "is_encoder_decoder", False):
-        inputs["decoder_input_ids"] = ids.flip(0)
-    return inputs, (rows, length)
+        inputs["decoder_input_ids"] = ids.flip(1)
+    return inputs
 
 
 def _special_ids(config: Any) -> set[int]:

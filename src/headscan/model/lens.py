@@ -18,8 +18,8 @@ from headscan.model.load import Preparation, prepare
 from headscan.model.recording import Recorder, patched, record
 from headscan.model.sentence import SentenceHead, live_sentence_head, sentence_head
 from headscan.model.settings import Building, Loading, TokenizerLike
-from headscan.model.sites import Tap, match_sites
-from headscan.model.stacks import Stack, find_sites
+from headscan.model.sites import SiteDescription, Tap, match_sites
+from headscan.model.stacks import Stack, find_structure
 from headscan.model.tokenizer import load_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import BadInput, Json, ModelRecord, Run
@@ -84,7 +84,7 @@ class Lens(Memo):
         self.context_length = context_length(model)
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
-        self.stacks, self._taps = find_sites(model, self.context_length)
+        self.stacks, self._taps, self._switches = find_structure(model, self.context_length)
         self.sites: tuple[str, ...] = tuple(self._taps)
         self.depth: int = sum(stack.depth for stack in self.stacks)
         self.notes: list[str] = [note for stack in self.stacks for note in stack.notes]
@@ -171,6 +171,21 @@ class Lens(Memo):
             self.match(site)  # raises BadInput
         return self._taps[site]
 
+    def describe_sites(self) -> list[SiteDescription]:
+        """Return name, width, place and parameters of every site, in the order of depth.
+
+        >>> lens = Lens.load("gpt-vanilla")
+        >>> lens.describe_sites()[1].site, lens.describe_sites()[1].width
+        ('block.0.attention', 128)
+        """
+        rows = []
+        for site, tap in self._taps.items():
+            parameters = None
+            if tap.where == "output":
+                parameters = sum(weight.numel() for weight in tap.module.parameters())
+            rows.append(SiteDescription(site, tap.width, tap.place, parameters))
+        return rows
+
     def run(
         self,
         input_ids: IdsLike | None = None,
@@ -211,7 +226,7 @@ class Lens(Memo):
             input_ids, inputs_embeds, attention_mask, decoder_input_ids, matched
         )
         taps = [self._taps[site] for site in matched]
-        states = record(self.model, taps, inputs, each, grad=grad)
+        states = record(self.model, taps, inputs, each, grad=grad, restore=self._switches)
         return {} if each else {site: states[site] for site in matched}
 
     def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:

@@ -6,7 +6,7 @@ module's `forward`.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any
 
@@ -116,6 +116,57 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
+@contextmanager
+def restored(model: nn.Module) -> Iterator[list[str]]:
+    """Give all modules and the configuration their attributes and parts back after this context.
+
+    Some models switch themselves while they run: BigBird turns to full attention for good when an
+    input is short. The list names, after the context, the modules that did so: those that replaced
+    a part of themselves or changed a setting that is a word.
+    """
+    modules = list(model.modules())
+    before = [_State(owner) for owner in (*modules, getattr(model, "config", model))]
+    switched: list[str] = []
+    try:
+        yield switched
+    finally:
+        for state in before:
+            if state.is_switched():
+                switched.append(type(state.owner).__name__)
+            state.restore()
+
+
+class _State:
+    """The attributes of a module or a configuration, with its parts and buffers."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self._attributes = dict(vars(owner))
+        self._parts = dict(getattr(owner, "_modules", {}))
+        self._buffers = dict(getattr(owner, "_buffers", {}))
+
+    def is_switched(self) -> bool:
+        """Return whether the owner has other parts than before, or a setting is another word."""
+        if getattr(self.owner, "_modules", {}) != self._parts:
+            return True
+        return any(
+            isinstance(value, str) and vars(self.owner).get(name) != value
+            for name, value in self._attributes.items()
+        )
+
+    def restore(self) -> None:
+        """Give the owner back what it had."""
+        vars(self.owner).clear()
+        vars(self.owner).update(self._attributes)
+        if isinstance(self.owner, nn.Module):
+            for current, previous in (
+                (self.owner._modules, self._parts),
+                (self.owner._buffers, self._buffers),
+            ):
+                current.clear()
+                current.update(previous)
+
+
 def with_first_tensor(output: Any, tensor: Tensor) -> Any:
     """Return a module's output with its first tensor replaced.
 
@@ -136,23 +187,36 @@ def with_first_tensor(output: Any, tensor: Tensor) -> Any:
 class PassProgress:
     """Follows forward passes: which call of a shared module runs, and the shape of the batch.
 
-    Taps need it whose module runs several times in a pass, or computes on [B*T, d].
+    Taps need it whose module runs several times in a pass, computes on [B*T, d], or gets inputs
+    that the model has padded.
     """
 
     def __init__(self, taps: Iterable[Tap]) -> None:
         self._taps = tuple(taps)
         self._finished_calls: dict[nn.Module, int] = defaultdict(int)
         self._batch_shape: dict[nn.Module, tuple[int, int]] = {}
+        self._length: dict[nn.Module, int] = {}
 
     def is_at(self, tap: Tap) -> bool:
         """Return whether the call of the tap's module that runs now is the tap's."""
         return tap.calls == 1 or self._finished_calls[tap.module] == tap.call
 
-    def unflattened(self, tap: Tap, states: Tensor) -> Tensor:
-        """Return the states at a tap as [B, T, d], also where the module computes on [B*T, d]."""
-        if tap.shape_from is None or states.ndim != 2:
-            return states
-        return states.reshape(*self._batch_shape[tap.shape_from], states.shape[-1])
+    def as_batch(self, tap: Tap, states: Tensor) -> Tensor:
+        """Return the states at a tap as [B, T, d] of the model's own input.
+
+        The module may compute on [B*T, d], or on an input that the model has padded.
+        """
+        if tap.shape_from is not None and states.ndim == 2:
+            states = states.reshape(*self._batch_shape[tap.shape_from], states.shape[-1])
+        return states[:, : self._length[tap.clock]] if tap.padded else states
+
+    def with_batch(self, tap: Tap, states: Tensor, batch: Tensor) -> Tensor:
+        """Return the states at a tap with those of the model's own input replaced."""
+        if tap.padded:
+            width = states.shape[-1]
+            shape = (len(batch), states.numel() // (len(batch) * width), width)
+            batch = torch.cat([batch, states.reshape(shape)[:, batch.shape[1] :]], dim=1)
+        return batch.reshape(states.shape)
 
     @contextmanager
     def counting_from_start(self) -> Iterator[None]:
@@ -166,6 +230,7 @@ class PassProgress:
             if tap.calls > 1:
                 shared_modules[tap.clock].append(tap.module)
         blocks = [tap.shape_from for tap in self._taps if tap.shape_from is not None]
+        padding_stacks = [tap.clock for tap in self._taps if tap.padded]
 
         def reset(module: nn.Module, _args: Args, _kwargs: Kwargs) -> None:
             for shared_module in shared_modules[module]:
@@ -176,7 +241,15 @@ class PassProgress:
             if states is not None and states.ndim == 3:
                 self._batch_shape[module] = (states.shape[0], states.shape[1])
 
-        with before_call(shared_modules, reset), before_call(blocks, measure):
+        def note_length(module: nn.Module, args: Args, kwargs: Kwargs) -> None:
+            inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+            self._length[module] = inputs[0].shape[1]
+
+        with (
+            before_call(shared_modules, reset),
+            before_call(blocks, measure),
+            before_call(padding_stacks, note_length),
+        ):
             yield
 
     @contextmanager
@@ -213,14 +286,14 @@ def patched(tap: Tap, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
     def changed(states: Tensor | None) -> Tensor:
         if states is None:
             raise TypeError(f"The module at {tap.site} has no states to replace.")
-        batch = progress.unflattened(tap, states)
+        batch = progress.as_batch(tap, states)
         new_batch = function(batch)
         if new_batch.shape != batch.shape:
             shapes = f"{list(new_batch.shape)}, not {list(batch.shape)}"
             raise ValueError(
                 f"The states that replace those at {tap.site} have the shape {shapes}."
             )
-        return new_batch if batch is states else new_batch.reshape(states.shape)
+        return new_batch if batch is states else progress.with_batch(tap, states, new_batch)
 
     def change_output(_module: nn.Module, _args: Args, _kwargs: Kwargs, output: Any) -> Any:
         if not progress.is_at(tap):
@@ -317,7 +390,7 @@ class Recorder:
     def _read(self, tap: Tap, states: Tensor | None) -> None:
         if states is None:
             return
-        self.each(tap.site, self._progress.unflattened(tap, states))
+        self.each(tap.site, self._progress.as_batch(tap, states))
         self._unread.discard(tap.site)
         if self.stop and not self._unread:
             raise Stop
@@ -330,10 +403,12 @@ def record(
     each: Callable[[str, Tensor], Any] | None = None,
     *,
     grad: bool = False,
+    restore: bool = False,
 ) -> dict[str, Tensor]:
     """Run the model in evaluation mode as far as the deepest tap, and return the states by site.
 
-    With `each`, `each(site, states)` is called instead, and the result is empty.
+    With `each`, `each(site, states)` is called instead, and the result is empty. `restore`: give a
+    model that switches itself its own settings back afterwards.
     """
     states_by_site: dict[str, Tensor] = {}
     overwritten = {tap.site for tap in taps if tap.overwritten}
@@ -345,6 +420,7 @@ def record(
         suppress(Stop),
         torch.set_grad_enabled(grad),
         evaluating(model),
+        restored(model) if restore else nullcontext(),
         Recorder(taps, each or store, stop=True),
     ):
         model(**inputs)

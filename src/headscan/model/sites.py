@@ -139,6 +139,8 @@ class Tap:
             `call`. They are 0 and 1, except where layers share their weights, as in ALBERT.
         shape_from: set where the module computes on [B*T, width] (OPT's MLP): the block whose input
             has B and T, with which states of the site are handed out.
+        padded: the model pads short inputs (Longformer, LED), so that states of positions behind the
+            input are left out.
         overwritten: the model goes on to change this tensor in place (Falcon adds to its MLP's
             output), so it must be copied to be stored.
     """
@@ -152,6 +154,7 @@ class Tap:
     call: int = 0
     calls: int = 1
     shape_from: nn.Module | None = None
+    padded: bool = False
     overwritten: bool = False
 
     @property
@@ -164,6 +167,16 @@ class Tap:
 
     def __repr__(self) -> str:
         return f"Tap({self.site}: {self.place}, width {self.width})"
+
+
+@dataclass(frozen=True)
+class SiteDescription:
+    """A site for readers: `parameters` are those of the module whose output it is."""
+
+    site: str
+    width: int
+    place: str
+    parameters: int | None
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -8,14 +8,14 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headscan.model.branches import Branch, BranchesOfBlock, find_branches
 from headscan.model.inputs import probe_inputs
-from headscan.model.recording import Recorder, evaluating
+from headscan.model.recording import Recorder, evaluating, restored
 from headscan.model.sites import Tap, first_tensor
 from headscan.model.trace import Call, Trace, trace_calls
 from headscan.run import BadInput
@@ -37,6 +37,10 @@ FAULTS_OF_A_TRIAL = (
     AssertionError,
 )
 """What a model raises that cannot be run on token ids alone."""
+
+SHORTEST_TRIAL = 7
+TRIAL_SHAPES = ((2, SHORTEST_TRIAL), (2, 64), (1, 512), (1, 1024))
+"""Windows and tokens of the trials, one of which shows the structure of a model."""
 
 Step = str | nn.Module
 """What becomes of a block's input: the site of a branch that is added, or the norm of the sum."""
@@ -74,14 +78,62 @@ class Stack:
         return f"Stack({self.prefix!r}: {self.depth} blocks of {block}, {len(self.taps)} sites)"
 
 
-def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
-    """Return the stacks of a model and the taps of all its sites, in the order of a forward pass.
+class NoSites(BadInput):
+    """A trial that shows no sites; a longer one may."""
+
+
+class Structure(NamedTuple):
+    """What trials show of a model.
+
+    Attributes:
+        stacks: its stacks of blocks.
+        taps: of all sites, in the order of a forward pass.
+        switches: whether the model changes itself when it reads a short input.
+    """
+
+    stacks: tuple[Stack, ...]
+    taps: dict[str, Tap]
+    switches: bool
+
+
+def find_structure(model: Any, context: int | None) -> Structure:
+    """Return the stacks of a model and the taps of all its sites.
+
+    A trial of a few tokens shows them in most models. Some pad such an input (Longformer), or
+    switch to another kind of attention for good (BigBird): longer ones are tried then, and what a
+    trial changed is put back.
 
     Raises:
         BadInput: for a model that cannot be run on token ids alone, or shows no chain of blocks.
     """
+    refusals: list[NoSites] = []
+    switches = False
+    for rows, tokens in TRIAL_SHAPES:
+        if context is not None and tokens > max(context, SHORTEST_TRIAL):
+            break
+        shape = (rows, min(tokens, context or tokens))
+        with restored(model) as switched:
+            try:
+                stacks, taps = _sites_of_trial(model, shape)
+            except NoSites as error:
+                refusals.append(error)
+                continue
+        if not switched:
+            return Structure(stacks, taps, switches)
+        switches = True
+    if refusals:
+        raise refusals[0]
+    raise BadInput(
+        f"{type(model).__name__} changes itself at every length that was tried, so headscan cannot "
+        "read it."
+    )
+
+
+def _sites_of_trial(
+    model: Any, shape: tuple[int, int]
+) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
     with evaluating(model):
-        trace = _trial(model, context)
+        trace = _trial(model, shape)
         stacks = tuple(
             find_stack(model, prefix, module, trace)
             for prefix, module in stack_modules(model).items()
@@ -90,18 +142,16 @@ def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict
         head = find_head(model, trace)
         if head is not None:
             taps.append(head)
-        inputs, shape = probe_inputs(model, context, seed=1)
-        return stacks, _verified(model, inputs, shape, taps)
+        return stacks, _verified(model, probe_inputs(model, shape, seed=1), shape, taps)
 
 
-def _trial(model: Any, context: int | None) -> Trace:
-    inputs, shape = probe_inputs(model, context, seed=0)
+def _trial(model: Any, shape: tuple[int, int]) -> Trace:
     try:
-        return trace_calls(model, inputs, shape)
+        return trace_calls(model, probe_inputs(model, shape, seed=0), shape)
     except FAULTS_OF_A_TRIAL as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = lines[0].rstrip(".")
-        raise BadInput(
+        raise NoSites(
             f"A trial run of {type(model).__name__} on nothing but token ids failed ({reason}), "
             "so headscan cannot read it."
         ) from error
@@ -128,9 +178,10 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     """
     block_calls = _block_calls(module, prefix, trace)
     if not block_calls:
-        raise BadInput(
+        raise NoSites(
             f"{type(model).__name__} has no list of blocks that run one after another, each on "
-            "the output of the one before, so headscan cannot name its sites."
+            "the states [windows, tokens, width] that the one before returned, so headscan cannot "
+            "name its sites."
         )
     final_norm = _final_norm(module, block_calls, trace)
     sites = _SitesOfStack(prefix, module, trace)
@@ -153,7 +204,27 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
             f"{len(blocks)} blocks share the weights of {distinct_blocks}: a site of one block is "
             "a pass through the same module."
         )
+    others = _similar_calls(module if prefix else model, block_calls, trace)
+    if others:
+        sites.notes.append(
+            f"The sites are those of {len(blocks)} blocks of {prefix or 'the model'}; {others} more "
+            "of the same kind run elsewhere in it, on other states, and are not read."
+        )
     return Stack(prefix, module, blocks, sites.taps, tuple(plain), sites.notes, tuple(steps))
+
+
+def _similar_calls(whole: nn.Module, block_calls: list[Call], trace: Trace) -> int:
+    """Return how many other modules of a block's class ran (those of Funnel that pool)."""
+    modules = set(whole.modules()) - {call.module for call in block_calls}
+    classes = {type(call.module) for call in block_calls}
+    similar = {
+        call.module
+        for call in trace.calls
+        if call.module in modules
+        and type(call.module) in classes
+        and not any(call.within(block) for block in block_calls)
+    }
+    return len(similar)
 
 
 class _SitesOfStack:
@@ -165,6 +236,7 @@ class _SitesOfStack:
         self._prefix = prefix
         self._module = module
         self._trace = trace
+        self._padded = trace.shape[1] > SHORTEST_TRIAL
 
     def add(
         self,
@@ -187,6 +259,7 @@ class _SitesOfStack:
             call=calls_of_module.index(call),
             calls=len(calls_of_module),
             shape_from=block if is_flat_output else None,
+            padded=self._padded,
         )
 
     def add_branches(

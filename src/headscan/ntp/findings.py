@@ -1,13 +1,22 @@
 """The findings of a prediction: sentences with codes, about the data and about each model."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 from headscan.ntp.entropy import DataNumbers
+from headscan.ntp.kinds import (
+    BOUND,
+    COLLAPSE,
+    DIRECTION,
+    LOW_RANK,
+    ONE_SUCCESSOR,
+    OUTSIDE,
+    RANK,
+    UNSETTLED,
+)
 from headscan.ntp.result import ModelComparison, SolutionNumbers
-from headscan.run import Finding
+from headscan.run import Finding, Level
 
-LOW_RANK = 0.5
+LOW_RANK_SHARE = 0.5
 """A rank below this share of what the distinct supports allow is called low: a convention."""
 
 MANY_SINGLE_SUCCESSORS = 0.5
@@ -31,20 +40,10 @@ def findings_of(
     return findings
 
 
-def _finding(
-    code: str,
-    level: Literal["alert", "notice", "good"],
-    value: float,
-    sentence: str,
-    model: str | None = None,
-) -> Finding:
-    return Finding(code=code, level=level, sentence=sentence, value=value, model=model)
-
-
 def _data_findings(order: int, data: DataNumbers) -> list[Finding]:
     bound = data.entropy_bound
     sentence = f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text"
-    findings = [_finding("BOUND", "notice", bound, sentence)]
+    findings = [BOUND.finding("notice", sentence, value=bound)]
 
     single = data.single_successor_share
     if single > MANY_SINGLE_SUCCESSORS:
@@ -52,7 +51,7 @@ def _data_findings(order: int, data: DataNumbers) -> list[Finding]:
             f"{single:.0%} of the contexts were followed by one token only: their logits have no "
             "finite part"
         )
-        findings.append(_finding("ONE SUCCESSOR", "notice", single, sentence))
+        findings.append(ONE_SUCCESSOR.finding("notice", sentence, value=single))
 
     unseen = data.unseen_mass
     if unseen > UNSETTLED_MASS:
@@ -60,7 +59,7 @@ def _data_findings(order: int, data: DataNumbers) -> list[Finding]:
             f"about {unseen:.0%} of next occurrences would bring a successor not yet seen: the "
             "supports are not settled"
         )
-        findings.append(_finding("UNSETTLED", "notice", unseen, sentence))
+        findings.append(UNSETTLED.finding("notice", sentence, value=unseen))
     return findings
 
 
@@ -71,10 +70,10 @@ def _rank_finding(data: DataNumbers, solution: SolutionNumbers) -> Finding:
         f"{solution.supports:,} distinct supports of {data.vocabulary:,} tokens allow, certified "
         f"to a relative gap of {solution.gap:.0e}"
     )
-    if solution.rank >= LOW_RANK * largest:
-        return _finding("RANK", "notice", solution.rank, sentence)
-    level: Literal["good", "notice"] = "good" if solution.converged else "notice"
-    return _finding("LOW RANK", level, solution.rank, sentence)
+    if solution.rank >= LOW_RANK_SHARE * largest:
+        return RANK.finding("notice", sentence, value=solution.rank)
+    level: Level = "fine" if solution.converged else "notice"
+    return LOW_RANK.finding(level, sentence, value=solution.rank)
 
 
 def _model_findings(comparison: ModelComparison) -> list[Finding]:
@@ -85,7 +84,9 @@ def _model_findings(comparison: ModelComparison) -> list[Finding]:
     direction = metrics.direction
     if direction is not None:
         sentence = f"the growing part of the logits has cosine {direction:.3f} with the prediction"
-        findings.append(_finding("DIRECTION", _level(direction), direction, sentence, model))
+        findings.append(
+            DIRECTION.finding(_level(direction), sentence, value=direction, model=model)
+        )
 
     projected = metrics.SC1.after
     if projected is not None:
@@ -94,7 +95,7 @@ def _model_findings(comparison: ModelComparison) -> list[Finding]:
             f"contexts with equal supports: cosine {same:.3f} after projection, "
             f"{projected.other_cosine:.3f} between different supports"
         )
-        findings.append(_finding("COLLAPSE", _level(same), same, sentence, model))
+        findings.append(COLLAPSE.finding(_level(same), sentence, value=same, model=model))
 
     outside = metrics.outside_mass
     if outside > SMALL_OUTSIDE_MASS:
@@ -102,9 +103,9 @@ def _model_findings(comparison: ModelComparison) -> list[Finding]:
             f"{outside:.1%} of the probability lies outside the supports: it generalises, or has "
             "not fitted"
         )
-        findings.append(_finding("OUTSIDE", "notice", outside, sentence, model))
+        findings.append(OUTSIDE.finding("notice", sentence, value=outside, model=model))
     return findings
 
 
-def _level(cosine: float) -> Literal["good", "notice"]:
-    return "good" if cosine > HIGH_COSINE else "notice"
+def _level(cosine: float) -> Level:
+    return "fine" if cosine > HIGH_COSINE else "notice"

@@ -95,7 +95,7 @@ def run(
     engine: source.CountingEngine = "here",
     master: source.Master = None,
     documents: source.Documents = "whole",
-    field: source.FieldName = "text",
+    field: source.FieldName = None,
     max_tokens: source.MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",

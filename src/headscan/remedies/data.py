@@ -16,6 +16,7 @@ from headscan.measures.pairs import encode, mean_states, sentence_ids
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.sentence import SENTENCE, Pooling, declared_pooling
 from headscan.model.settings import Loading
+from headscan.remedies.relevance import Relevance, relevance_of
 from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource, stored_source
@@ -43,6 +44,7 @@ class RemedyData:
         source: the stored vectors; None for a model.
         folder: the model's folder.
         notes: what a reader of the numbers must know.
+        relevance: judgements of queries that follow the documents; None without --qrels.
     """
 
     name: str
@@ -57,6 +59,7 @@ class RemedyData:
     source: VectorSource | None = None
     folder: str | None = None
     notes: tuple[str, ...] = ()
+    relevance: Relevance | None = None
 
 
 @dataclass(frozen=True)
@@ -265,6 +268,50 @@ def _held_out_pairs(
     )
 
 
+def data_of_judgements(
+    source: VectorSource, queries: Any, qrels: Any, *, site: str | None, field: str | None, run: Run
+) -> RemedyData:
+    """Return all documents, on which remedies are fitted, and the queries that judge.
+
+    No judgement is used to fit, and no query is among what is fitted on.
+
+    Raises:
+        BadInput: where stores do not go together, values are not finite, or ids are unknown.
+    """
+    name = read_site(source, site)
+    second_store = stored_source(queries, context=source.context, field=field)
+    if second_store is None or second_store.width(second_store.sites[0]) != source.width(name):
+        raise BadInput(
+            f"--partners must hold the queries' vectors, of width {source.width(name)} as in "
+            f"{source.name}."
+        )
+    relevance = relevance_of(qrels, source, second_store)
+    documents = []
+    sums = Sums(source.width(name))
+    for _, rows, first in rows_of(source, name):
+        documents.append(rows)
+        sums.merge(Sums.of_rows(rows))
+        run.progress("fit", first + len(rows), source.tokens, "vectors")
+    query_rows = [rows for _, rows, _ in rows_of(second_store, read_site(second_store, None))]
+    note = (
+        f"Fitted on the {relevance.documents:,} documents, without the judgements; judged by "
+        f"{len(relevance.queries):,} queries."
+    )
+    return RemedyData(
+        source.name,
+        source.record(),
+        name,
+        Cloud.of_sums(sums),
+        torch.cat([*documents, *query_rows]).numpy(),
+        np.arange(relevance.documents),
+        [],
+        text=source.text(),
+        source=source,
+        notes=(note,),
+        relevance=relevance,
+    )
+
+
 @dataclass(frozen=True)
 class HeldOutRows:
     """The rows of a store that judge, and the sums of all others."""
@@ -279,7 +326,7 @@ def data_of_store(
     source: VectorSource,
     *,
     site: str | None,
-    field: str,
+    field: str | None,
     partners: Any,
     against: Any,
     held_out: int,
@@ -412,7 +459,13 @@ def _held_out(units: Groups, share: float, seed: int) -> npt.NDArray[np.bool_]:
 
 
 def _rows_beside(
-    store: Any, source: VectorSource, mask: Tensor, *, site: str | None, field: str, flag: str
+    store: Any,
+    source: VectorSource,
+    mask: Tensor,
+    *,
+    site: str | None,
+    field: str | None,
+    flag: str,
 ) -> Floats:
     """Return the held-out rows of a store that goes row by row with the source."""
     second_store = stored_source(store, context=source.context, field=field)

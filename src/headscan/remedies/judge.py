@@ -6,8 +6,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from headscan.remedies import retrieval
+from headscan.remedies import relevance, retrieval
 from headscan.remedies.data import RemedyData
+from headscan.remedies.kinds import FEW, HARMS, HELPS, NO_HELP
 from headscan.remedies.remedy import Remedy
 from headscan.remedies.result import NONE
 from headscan.remedies.retrieval import HeldOutPairs, Ids
@@ -29,11 +30,20 @@ def judged(
     Vectors without pairs have their shape alone.
     """
     ranks_before: dict[str, Ids] = {}
+    plain_scores: dict[str, Floats] = {}
     rows: dict[str, list[Row]] = {pairs.name: [] for pairs in data.sets}
     for number, (name, remedy) in enumerate([(NONE, None), *remedies.items()]):
         progress(number + 1, len(remedies) + 1)
         vectors = data.vectors if remedy is None else remedy(data.vectors)
-        if not data.sets:
+        if data.relevance is not None:
+            scores = relevance.retrieval_scores(vectors, data.relevance)
+            plain_scores = scores if remedy is None else plain_scores
+            cells = {"remedy": name, "pairs": data.name, "queries": len(data.relevance.queries)}
+            cells |= {"items": data.relevance.documents}
+            cells |= _relevance_cells(scores, plain_scores, level)
+            documents = vectors[: data.relevance.documents]
+            rows.setdefault(data.name, []).append(Row(cells | _shape(documents)))
+        elif not data.sets:
             cells = {"remedy": name, "pairs": "", "items": len(vectors)}
             rows.setdefault("", []).append(Row(cells | _shape(vectors)))
         for pairs in data.sets:
@@ -68,6 +78,22 @@ def _recall(ranks: Ids, plain_ranks: Ids, pairs: HeldOutPairs, level: float) -> 
         gain, interval = retrieval.gain(plain_ranks <= 1, ranks <= 1, pairs.groups, level=level)
         cells["recall_at_1_gain"] = gain
         cells["recall_at_1_gain_interval"] = interval
+    return cells
+
+
+def _relevance_cells(
+    scores: Mapping[str, Floats], plain: Mapping[str, Floats], level: float
+) -> dict[str, object]:
+    """Return the mean of each number over the queries, and the gain of nDCG@10, with intervals."""
+    cells: dict[str, object] = {}
+    for name, values in scores.items():
+        cells[name], cells[f"{name}_interval"] = retrieval.mean_of(values)
+    cells["interval"] = cells["ndcg_at_10_interval"]
+    if scores is not plain:
+        change = scores["ndcg_at_10"] - plain["ndcg_at_10"]
+        cells["ndcg_at_10_gain"], cells["ndcg_at_10_gain_interval"] = retrieval.mean_of(
+            change, level=level, bounds=(-1.0, 1.0)
+        )
     return cells
 
 
@@ -107,23 +133,32 @@ def _spearman(cosines: Floats, scores: Floats, indices: npt.NDArray[np.int64]) -
     return float(spearmanr(cosines[indices], scores[indices]).statistic)
 
 
+def deciding(row: Row) -> str:
+    """Return the number that decides: nDCG@10 where there are relevance judgements."""
+    return "ndcg_at_10" if "ndcg_at_10" in row else "recall_at_1"
+
+
+WORDS = {"ndcg_at_10": "nDCG@10", "recall_at_1": "recall@1"}
+
+
 def _gain(row: Row) -> float:
-    return row.number("recall_at_1_gain") or 0.0
+    return row.number(f"{deciding(row)}_gain") or 0.0
 
 
 def _gains(rows: Sequence[Row]) -> list[tuple[Row, Interval]]:
     """Return the rows whose gain has an interval, with it."""
     gains = []
     for row in rows:
-        interval = row.interval("recall_at_1_gain")
+        interval = row.interval(f"{deciding(row)}_gain")
         if interval is not None:
             gains.append((row, interval))
     return gains
 
 
 def best_of(rows: Sequence[Row]) -> str | None:
-    """Return the remedy with the largest gain of recall@1 among those whose gain is above 0 for
-    certain and nowhere below it; None where there is none.
+    """Return the remedy with the largest gain of recall@1 (or nDCG@10); None where there is none.
+
+    Its gain is significantly above 0 on some set of pairs and significantly below it on none.
     """
     total_gains: dict[str, float] = {}
     for name in dict.fromkeys(row.text("remedy") for row in rows):
@@ -140,43 +175,46 @@ def best_of(rows: Sequence[Row]) -> str | None:
 
 def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int) -> list[Finding]:
     """Return HELPS or NO_HELP (one of the two a set of pairs), HARMS, FEW."""
-    finding = partial(Finding, model=model, site=site)
+    where = {"model": model, "site": site}
     result = []
     for name in dict.fromkeys(row.text("pairs") for row in rows):
         rows_of_set = [row for row in rows if row["pairs"] == name]
         gains = _gains(rows_of_set)
         if not gains:
             continue
-        plain = rows_of_set[0].number("recall_at_1") or 0.0
+        number = deciding(rows_of_set[0])
+        plain = rows_of_set[0].number(number) or 0.0
+        words = f"{WORDS[number]} of {name}"
         better = [(row, interval) for row, interval in gains if interval[0] > 0]
         worse = [row for row, interval in gains if interval[1] < 0]
         if better:
             better.sort(key=lambda pair: -_gain(pair[0]))
             value = _gain(better[0][0])
-            sentence = _helps(name, plain, better)
-            result.append(finding(code="HELPS", level="good", value=value, sentence=sentence))
+            sentence = _helps(words, plain, better)
+            result.append(HELPS.finding("fine", sentence, value=value, **where))
         else:
-            sentence = f"No method improves recall@1 of {name} ({plain:.3f}) significantly."
-            result.append(finding(code="NO_HELP", level="notice", value=plain, sentence=sentence))
+            sentence = f"No remedy improves {words} ({plain:.3f}) significantly."
+            result.append(NO_HELP.finding("notice", sentence, value=plain, **where))
         if worse:
             worst = min(worse, key=_gain)
             names = ", ".join(row.text("remedy") for row in worse)
+            verb = "lower" if len(worse) > 1 else "lowers"
             sentence = (
-                f"{names} lower recall@1 of {name} ({worst['remedy']} by {-_gain(worst):.3f}): do "
+                f"{names} {verb} {words} ({worst['remedy']} by {-_gain(worst):.3f}): do "
                 "not use them here."
             )
             value = _gain(worst)
-            result.append(finding(code="HARMS", level="notice", value=value, sentence=sentence))
+            result.append(HARMS.finding("notice", sentence, value=value, **where))
     if fitted < 4 * width:
         sentence = (
             f"Only {fitted:,} vectors of width {width:,} were fitted on: covariances are mostly "
             "noise; fit on more (--text)."
         )
-        result.append(finding(code="FEW", level="notice", value=float(fitted), sentence=sentence))
+        result.append(FEW.finding("notice", sentence, value=float(fitted), **where))
     return result
 
 
-def _helps(name: str, plain: float, better: Sequence[tuple[Row, Interval]]) -> str:
+def _helps(words: str, plain: float, better: Sequence[tuple[Row, Interval]]) -> str:
     """Return the sentence of HELPS; `better` has the largest gain first."""
     row, (low, high) = better[0]
     suffix = ""
@@ -184,6 +222,6 @@ def _helps(name: str, plain: float, better: Sequence[tuple[Row, Interval]]) -> s
         plural = "s" if len(better) > 2 else ""
         suffix = f"; {len(better) - 1} other{plural} improve it too"
     return (
-        f"{row['remedy']} improves recall@1 of {name} from {plain:.3f} by {_gain(row):.3f} "
+        f"{row['remedy']} improves {words} from {plain:.3f} by {_gain(row):.3f} "
         f"[{low:.3f}, {high:.3f}]{suffix}."
     )

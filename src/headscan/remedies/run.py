@@ -12,11 +12,18 @@ import numpy as np
 from headscan.model.lens import ModelLike
 from headscan.model.sentence import Pooling
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.remedies.data import Encoding, RemedyData, data_of_model, data_of_store, rows_of
+from headscan.remedies.data import (
+    Encoding,
+    RemedyData,
+    data_of_judgements,
+    data_of_model,
+    data_of_store,
+    rows_of,
+)
+from headscan.remedies.drift import Drift, drift
 from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import NONE, ExportedRemedy, RemedyResult
-from headscan.remedies.retrieval import Drift, drift
 from headscan.run import (
     BadInput,
     Option,
@@ -160,15 +167,24 @@ def remedy(
     partners: Annotated[
         Any,
         Option(
-            "Of stored vectors: more of them; row k belongs with row k, and is to find it.",
+            "Query vectors, row k matching row k of the stored vectors.",
             metavar="SOURCE",
+            group="Input",
+        ),
+    ] = None,
+    qrels: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "Relevance judgements of the queries in --partners, several documents a query: TREC's "
+            "four columns or BEIR's three.",
+            metavar="FILE",
             group="Input",
         ),
     ] = None,
     against: Annotated[
         Any,
         Option(
-            "Another version: the same rows, or texts, by another model. How far it drifted.",
+            "The same rows or texts by another model, to measure drift.",
             metavar="SOURCE",
             group="Input",
         ),
@@ -207,7 +223,7 @@ def remedy(
         ),
     ] = "dense",
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
@@ -221,7 +237,7 @@ def remedy(
     Args:
         source: a model, with `pairs` of texts that mean the same; or stored vectors, as
             `headscan.scan` takes them, with `partners` (vectors of the same number, row k to find
-            row k) where recall is to be known.
+            row k) where recall is to be known, or the queries' vectors with `qrels`.
         text: what a model's remedies are fitted on, a vector a document (see `documents`). Default:
         half of the pairs' texts.
 
@@ -256,11 +272,8 @@ def remedy(
     pair_sets = read_pair_files(pairs)
 
     stored = stored_source(source, max_tokens=max_tokens, field=field)
+    _check_inputs(stored, pairs=pairs, partners=partners, qrels=qrels, against=against)
     if stored is None:
-        if partners is not None:
-            raise BadInput(
-                "--partners are stored vectors, for stored vectors: a model takes --pairs FILE."
-            )
         data = data_of_model(
             cast(ModelLike, source),
             pair_sets,
@@ -271,11 +284,9 @@ def remedy(
             seed=seed,
             run=run,
         )
+    elif qrels is not None:
+        data = data_of_judgements(stored, partners, qrels, site=site, field=field, run=run)
     else:
-        if pairs:
-            raise BadInput(
-                "--pairs are of texts, for a model: stored vectors take --partners SOURCE."
-            )
         data = data_of_store(
             stored,
             site=site,
@@ -288,12 +299,9 @@ def remedy(
         )
     check_exports(wanted_formats, stored, data.folder)
 
-    fitted = {}
-    for name, method in methods.items():
-        fitted_remedy = method.fit(data.cloud)
-        if fitted_remedy is not None:
-            fitted[name] = fitted_remedy
-    comparisons = max(1, len(fitted) * len(data.sets))
+    fitted = _fitted(methods, data)
+    sets = 1 if data.relevance is not None else len(data.sets)
+    comparisons = max(1, len(fitted) * sets)
     level = 1 - (1 - LEVEL) / comparisons
     rows = judged(
         data,
@@ -318,6 +326,36 @@ def remedy(
     ]
     abouts = {name: _about(methods[name]) for name in fitted}
     return _result(data, rows, exports, abouts, level, notes, run)
+
+
+def _check_inputs(
+    stored: VectorSource | None, *, pairs: Any, partners: Any, qrels: Any, against: Any
+) -> None:
+    """Refuse files that go with the other kind of source.
+
+    Raises:
+        BadInput: for pairs of texts beside stored vectors, and stored vectors beside a model.
+    """
+    if stored is None and partners is not None:
+        raise BadInput(
+            "--partners are stored vectors, for stored vectors: a model takes --pairs FILE."
+        )
+    if stored is not None and pairs:
+        raise BadInput("--pairs are of texts, for a model: stored vectors take --partners SOURCE.")
+    if qrels is not None and partners is None:
+        raise BadInput("--qrels is for stored vectors whose queries are given with --partners.")
+    if qrels is not None and against is not None:
+        raise BadInput("--against is not used with --qrels.")
+
+
+def _fitted(methods: Mapping[str, RemedyMethod], data: RemedyData) -> dict[str, Remedy]:
+    """Return the remedies that can be fitted to these vectors, by name."""
+    fitted = {}
+    for name, method in methods.items():
+        remedy_of_method = method.fit(data.cloud)
+        if remedy_of_method is not None:
+            fitted[name] = remedy_of_method
+    return fitted
 
 
 def _result(

@@ -15,22 +15,21 @@ from headscan.run.kinds import KINDS
 from headscan.run.settings import names_in
 
 R = TypeVar("R")
-NAMED = {kind.name: kind for kind in KINDS}
 SPELT = re.compile(r"HS\d{3}")
 
 
-def listed(names: str | Sequence[str] | None) -> list[str]:
-    """Return the globs of codes and names in `--ignore`.
+def listed(names: str | Sequence[str] | None, flag: str = "--ignore") -> list[str]:
+    """Return the globs of codes and names in an option, such as `--ignore`.
 
     Raises:
         BadInput: for a glob that matches no finding.
     """
     globs = names_in(names)
-    known = [*NAMED, *(kind.code for kind in KINDS)]
+    known = [*KINDS, *(kind.name for kind in KINDS.values())]
     for glob in globs:
         if not SPELT.fullmatch(glob) and not any(fnmatchcase(word, glob) for word in known):
             raise BadInput(
-                f"--ignore: no finding is called {glob!r}.{nearest(glob, known)} docs/findings.md "
+                f"{flag}: no finding is called {glob!r}.{nearest(glob, known)} docs/findings.md "
                 "lists them all."
             )
     return globs
@@ -56,9 +55,7 @@ def earlier(baseline: str | os.PathLike[str] | None, verb: str) -> set[tuple[obj
         raise BadInput(f"--baseline: {path} is no result.json of headscan.") from None
     if kind != verb:
         raise BadInput(f"--baseline: {path} is a result of {kind}, not of {verb}.")
-    return {
-        (NAMED[code].code if code in NAMED else code, model, site) for code, model, site in rows
-    }
+    return set(rows)
 
 
 @dataclass(frozen=True)
@@ -115,10 +112,25 @@ def counting(findings: Iterable[Any]) -> set[str]:
     return {finding.code for finding in findings if not finding.passed}
 
 
+def named(findings: Iterable[Any], globs: Sequence[str]) -> list[str]:
+    """Return the codes of the findings that count and that a glob names by code or name.
+
+    What is only close to a limit (level `fine`) is no finding here.
+    """
+    codes = []
+    for finding in findings:
+        words = (finding.code, getattr(finding, "name", ""))
+        is_named = any(fnmatchcase(word, glob) for glob in globs for word in words)
+        if is_named and not finding.passed and finding.level != "fine":
+            codes.append(finding.code)
+    return codes
+
+
+def is_alarm(finding: Any) -> bool:
+    """Return whether a finding is an alarm that counts."""
+    return finding.level == "alarm" and not finding.passed
+
+
 def new_alarms(findings: Iterable[Any]) -> list[str]:
     """Return the codes of the alarms that count, on which a run with a baseline fails."""
-    return [
-        finding.code
-        for finding in findings
-        if finding.level == "alert" and not finding.passed and not getattr(finding, "known", False)
-    ]
+    return [finding.code for finding in findings if is_alarm(finding)]

@@ -1,25 +1,25 @@
-"""Every finding of every verb: its code, its name, what it means, and on what its threshold stands;
-and which count.
+"""A kind of finding: its code, name and meaning, and what its threshold is based on.
 
-One table, because a reader meets the same phenomenon in a scan and in a checkup. HS1.. is shape,
-HS2.. cause, HS3.. leak, HS4.. cure, HS5.. a run, HS6.. weights, HS7.. damage. The conditions of a
-checkup (`headscan.diagnosis`) have their words beside their code; those that another verb names,
-too, share a code here.
+Each verb's package declares its kinds in a module `kinds`, and makes its findings from them. HS1..
+is shape, HS2.. prediction, HS3.. leak, HS4.. remedy, HS5.. a training run, HS6.. weights, HS7..
+damage. The conditions of a checkup (`headscan.diagnosis`) have their words beside their code; a
+phenomenon that several verbs name has one code and one pair of limits.
 """
 
 from dataclasses import dataclass
 
+from headscan.run.registry import Registry
+from headscan.run.rows import Finding, Level
+
 CONVENTION = "a convention, stated in the number"
 TEST = "a test or interval at 95 %"
-ALARM_LIMIT = "see docs/training.md"
-ALARM_GROUND = "300 healthy runs of small models; HS514 and HS516: 102; HS517 needs none"
-ALARM_ERRORS = "see docs/training.md"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a finding is: `threshold` and the `ground` it stands on; `wrong`: how often it was seen
-    to be false.
+    """A kind of finding.
+
+    `ground` is what its threshold is based on, `wrong` how often it was false.
     """
 
     code: str
@@ -30,483 +30,45 @@ class Kind:
     ground: str = CONVENTION
     wrong: str = "not counted"
 
+    def finding(
+        self,
+        level: Level,
+        sentence: str,
+        *,
+        model: str | None = None,
+        site: str | None = None,
+        value: float | None = None,
+    ) -> Finding:
+        """Return a finding of this kind.
 
-KINDS = (
-    Kind(
-        "HS101",
-        "CONE",
-        "scan",
-        "Tokens point in similar directions on average, so cosines between them say little.",
-        "average cosine of the last block without sinks: from 0.15, an alert from 0.5; another "
-        "site from 0.05 more",
-    ),
-    Kind(
-        "HS102",
-        "ROGUE",
-        "scan",
-        "A few coordinates cause most of a cone.",
-        "from 0.3 of the average cosine",
-    ),
-    Kind(
-        "HS104",
-        "SINK",
-        "scan",
-        "A few tokens, mostly the first, have norms so large that they carry a layer's energy.",
-        "from a tenth of the energy; a sink is longer than three times the median of its window",
-    ),
-    Kind(
-        "HS110", "ROUND", "scan", "There is no cone at any site.", "every average cosine below 0.15"
-    ),
-    Kind(
-        "HS111",
-        "DRIFT",
-        "scan",
-        "The mean vector is far from the origin.",
-        "norm of the mean vector from half of the mean norm",
-    ),
-    Kind(
-        "HS112",
-        "SPIKE",
-        "scan",
-        "One direction carries most of the energy.",
-        "from half of it, an alert from 0.8; another site from 0.05 more",
-    ),
-    Kind(
-        "HS113",
-        "FLAT",
-        "scan",
-        "The states use few of their dimensions.",
-        "effective rank below a tenth of the width",
-    ),
-    Kind(
-        "HS114",
-        "LENGTH",
-        "scan",
-        "A number still depends on the length of the text, or little was read.",
-        "last block's rank changes by a tenth, cosine or top share by 0.05 since half of the text, "
-        "twice that since a quarter; below 2,048 tokens",
-    ),
-    Kind(
-        "HS115",
-        "UNEQUAL",
-        "scan",
-        "Models read different numbers of tokens: their spectral numbers are not compared.",
-        "lengths differ by more than a tolerance",
-    ),
-    Kind(
-        "HS116",
-        "BUILT",
-        "scan",
-        "Branches that cause the cone of the last block.",
-        "the fewest that cause half of it",
-    ),
-    Kind(
-        "HS117",
-        "SAYS",
-        "scan",
-        "Correlation of the mean direction's logits with token frequency.",
-        "correlation with the log frequency, compared with random directions",
-        TEST,
-    ),
-    Kind(
-        "HS205",
-        "UNKNOWN-TOKENS",
-        "scan",
-        "The tokenizer does not cover the text: no other finding is made.",
-        "from 1 %, an alert from 5 %",
-    ),
-    Kind(
-        "HS120",
-        "SAME",
-        "compare",
-        "Two models have the same states and the same nearest neighbours.",
-        "CKA of 1 to six digits and mutual neighbours of at least 0.99",
-        "rounding of float32 and float16",
-    ),
-    Kind(
-        "HS121",
-        "PARTING",
-        "compare",
-        "The layer from which on two models differ.",
-        "CKA falls by 0.1 from site to site",
-    ),
-    Kind(
-        "HS122",
-        "CLOSENESS",
-        "compare",
-        "Lowest CKA between matching layers of two models.",
-        "good from 0.9",
-    ),
-    Kind(
-        "HS123",
-        "PARTLY-ALIGNED",
-        "compare",
-        "Few tokens of two tokenizers end at the same characters.",
-        "below half of the tokens",
-    ),
-    Kind(
-        "HS124",
-        "UNTESTED",
-        "compare",
-        "The text is too short to test similarity against chance.",
-        "below 19 draws",
-        TEST,
-    ),
-    Kind(
-        "HS125",
-        "BEYOND-NULL",
-        "compare",
-        "All layer pairs are more similar than chance.",
-        "adjusted p of 0.05",
-        TEST,
-        "p-values of 280 halves of one text: 0.025 to 0.065 at 0.05",
-    ),
-    Kind(
-        "HS126",
-        "WITHIN-NULL",
-        "compare",
-        "Layer pairs that are not more similar than chance.",
-        "adjusted p above 0.05; an alert from half of the pairs",
-        TEST,
-        "as HS125",
-    ),
-    Kind(
-        "HS127",
-        "ONE-DIRECTION",
-        "compare",
-        "CKA and Procrustes measure one dominant direction only.",
-        "from 0.9 of a site's variance",
-    ),
-    Kind(
-        "HS128",
-        "NEIGHBOURS-DIFFER",
-        "compare",
-        "Two models have the same states up to rotation, scale and shift, but other nearest "
-        "neighbours by cosine.",
-        "CKA of 1 to six digits, mutual neighbours below 0.99",
-        "rounding of float32 and float16",
-    ),
-    Kind(
-        "HS210",
-        "BOUND",
-        "ntp",
-        "Lowest loss of any model with this context length, on this text.",
-        "always given",
-        "computed of this text",
-    ),
-    Kind(
-        "HS211",
-        "ONE SUCCESSOR",
-        "ntp",
-        "Most contexts have one successor, so their logits have no finite part.",
-        "above half of the contexts",
-    ),
-    Kind(
-        "HS212",
-        "UNSETTLED",
-        "ntp",
-        "More text would add successors: the supports are not final.",
-        "above a tenth of next occurrences (Good-Turing estimate)",
-    ),
-    Kind(
-        "HS213",
-        "LOW RANK",
-        "ntp",
-        "The growing part of the logits is of low rank.",
-        "below half of what the distinct supports allow",
-    ),
-    Kind("HS214", "RANK", "ntp", "The growing part of the logits is not of low rank.", "as HS213"),
-    Kind(
-        "HS215",
-        "DIRECTION",
-        "ntp",
-        "Cosine of a model's logits with those that the text predicts.",
-        "good above 0.9",
-    ),
-    Kind(
-        "HS216",
-        "COLLAPSE",
-        "ntp",
-        "Cosine between contexts of equal supports.",
-        "good above 0.9",
-    ),
-    Kind(
-        "HS217",
-        "OUTSIDE",
-        "ntp",
-        "Probability of tokens that never followed in the text.",
-        "above 5 % of it",
-    ),
-    Kind(
-        "HS310",
-        "TOLD",
-        "flow",
-        "Share of the earlier tokens that one output identifies.",
-        "always given",
-        "counted of these prompts",
-    ),
-    Kind(
-        "HS311",
-        "LATER",
-        "flow",
-        "Outputs depend on later tokens: the model is not causal.",
-        "above 0",
-    ),
-    Kind(
-        "HS312",
-        "SHARED",
-        "channel",
-        "Tokens share an output, so no decoder can distinguish them.",
-        "above 0",
-        "of all tokens",
-    ),
-    Kind(
-        "HS320",
-        "FAITHFUL",
-        "attribute",
-        "The attribution beats random orderings.",
-        "interval of the deletion gain above 0, that of insertion not below 0",
-        TEST,
-        "docs/attribution.md has its coverage",
-    ),
-    Kind(
-        "HS321",
-        "UNFAITHFUL",
-        "attribute",
-        "The attribution is not better than random orderings.",
-        "both gains' intervals below a tenth of the random orderings' area",
-        TEST,
-        "as HS320",
-    ),
-    Kind(
-        "HS322",
-        "UNDECIDED",
-        "attribute",
-        "The test cannot distinguish the attribution from random orderings.",
-        "neither HS320 nor HS321",
-        TEST,
-    ),
-    Kind(
-        "HS323",
-        "INCOMPLETE",
-        "attribute",
-        "The scores do not add up to the total that the method guarantees.",
-        "by more than 1 %",
-    ),
-    Kind(
-        "HS601",
-        "UNTRAINED",
-        "weights",
-        "Most matrices have the spectra of random numbers: the weights look untrained.",
-        "half of the matrices: no spike, and at most twice as far from random as random draws",
-        "untrained models, counted",
-        "1 of 4 trained models, whose matrices mostly kept their initial values",
-    ),
-    Kind(
-        "HS701",
-        "OVER-LIMIT",
-        "compare",
-        "The divergence of a second model's logits is not shown to be below --limit.",
-        "upper end of the interval above it",
-        TEST,
-    ),
-    Kind(
-        "HS702",
-        "WORST-PART",
-        "compare",
-        "The part whose change hurts most.",
-        "always given",
-    ),
-    Kind(
-        "HS703",
-        "KEEPING",
-        "compare",
-        "Comparison of the blocks kept with other choices of as many bytes.",
-        "paired intervals",
-        TEST,
-    ),
-    Kind(
-        "HS410",
-        "HELPS",
-        "remedy",
-        "A remedy improves retrieval.",
-        "interval of the gain above 0",
-        TEST,
-    ),
-    Kind(
-        "HS411",
-        "NO_HELP",
-        "remedy",
-        "No remedy improves retrieval.",
-        "no gain's interval above 0",
-        TEST,
-    ),
-    Kind(
-        "HS412",
-        "HARMS",
-        "remedy",
-        "A remedy lowers retrieval.",
-        "interval of the gain below 0",
-        TEST,
-    ),
-    Kind(
-        "HS413",
-        "FEW",
-        "remedy",
-        "Remedies were fitted on few vectors.",
-        "below four vectors a dimension",
-    ),
-    Kind(
-        "HS501",
-        "LOSS-LEAP",
-        "train",
-        "The loss jumped above its recent values.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS502",
-        "LOSS-RISE",
-        "train",
-        "The loss rose and stayed there.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS503",
-        "CLOSING-CONE",
-        "train",
-        "The states close into a cone.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS504",
-        "FALLING-RANK",
-        "train",
-        "The effective rank of a site fell.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS505",
-        "DEAD-COORDINATES",
-        "train",
-        "Coordinates no longer vary between tokens.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS506",
-        "GROWING-NORM",
-        "train",
-        "The mean norm of a site grew.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS507",
-        "LOGIT-GROWTH",
-        "train",
-        "Attention logits grew until softmax saturates.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS508",
-        "ONE-PLACE-HEAD",
-        "train",
-        "An attention head attends to one position only.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS509",
-        "OVERFLOW",
-        "train",
-        "Activations come near the largest number of their precision.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS510",
-        "LARGE-UPDATE",
-        "train",
-        "A step changes a matrix much more than before.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS511",
-        "NO-WARM-UP",
-        "train",
-        "The first step changes the weights by a large amount.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS512",
-        "FROZEN-LAYER",
-        "train",
-        "A matrix does not change while others do.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS513",
-        "ROW-SPIKE",
-        "train",
-        "A row of a matrix grew far beyond the others.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS514",
-        "STARVED-EXPERT",
-        "train",
-        "An expert gets no token.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS515",
-        "REPEATED-DATA",
-        "train",
-        "Windows of the data repeat after a short time.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS516",
-        "OTHER-TOKENS",
-        "train",
-        "The token distribution differs from that of earlier windows.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-    Kind(
-        "HS517",
-        "NOT-FINITE",
-        "train",
-        "A loss, gradient, weight, state or reading is NaN or infinite.",
-        ALARM_LIMIT,
-        ALARM_GROUND,
-        ALARM_ERRORS,
-    ),
-)
+        >>> kind = Kind("HS999", "LONG", "scan", "The text is long.", "from 1,000 tokens")
+        >>> finding = kind.finding("notice", "It has 2,000 tokens.")
+        >>> finding.code, finding.name, finding.level
+        ('HS999', 'LONG', 'notice')
+        """
+        return Finding(
+            code=self.code,
+            name=self.name,
+            level=level,
+            sentence=sentence,
+            model=model,
+            site=site,
+            value=value,
+        )
+
+
+KINDS: Registry[Kind] = Registry("finding")
+"""Every declared kind by code; `headscan/__init__.py` names the modules that declare them."""
+
+
+def declare(
+    code: str,
+    name: str,
+    verb: str,
+    meaning: str,
+    threshold: str,
+    ground: str = CONVENTION,
+    wrong: str = "not counted",
+) -> Kind:
+    """Return a new kind of finding, after it was registered under its code."""
+    return KINDS.add(code, Kind(code, name, verb, meaning, threshold, ground, wrong))

@@ -32,6 +32,9 @@ else:
 SCHEMA = 2
 """The version of result.json's schema; 0.1 wrote none."""
 
+HEADER = ("kind", "headscan", "schema", "highest_level")
+"""What result.json holds beside the fields."""
+
 
 def dataframe(rows: Any, columns: Sequence[str] | None = None) -> DataFrame:
     """Rows (or columns by name) as a pandas table; pandas is loaded only where a table is asked
@@ -111,6 +114,8 @@ class Result:
 
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type[Result]]] = {}
+    looks_for: ClassVar[bool] = True
+    """Whether the verb looks for findings."""
     presenter: ClassVar[Presenter]
     protocol: Protocol
     models: list[ModelRecord] = field(default_factory=list)
@@ -129,6 +134,7 @@ class Result:
             "kind": self.kind,
             "headscan": self.protocol.versions.get("headscan"),
             "schema": SCHEMA,
+            "highest_level": self.highest_level,
             **own,
         }
 
@@ -141,9 +147,17 @@ class Result:
         return self.presenter.plot(self, what, **options)
 
     @property
-    def without_alarm(self) -> str:
-        """What a list of results says of this one where it has no alarm."""
-        return "no alarm"
+    def highest_level(self) -> str:
+        """Return the highest level of the findings that count, as a list of results shows it.
+
+        It is "nothing looked for" of verbs without findings; a checkup may be "not examined".
+        """
+        if not self.looks_for:
+            return "nothing looked for"
+        levels = {finding.level for finding in self.findings if not finding.passed}
+        if "alarm" in levels:
+            return "alarm"
+        return "notice" if "notice" in levels else "fine"
 
     def page(self) -> str:
         """Return the result as one self-contained HTML page; `save` writes it as report.html."""
@@ -215,11 +229,7 @@ class Result:
         """
         from pydantic import TypeAdapter, ValidationError
 
-        fields = {
-            key: value
-            for key, value in document.items()
-            if key not in ("kind", "headscan", "schema")
-        }
+        fields = {key: value for key, value in document.items() if key not in HEADER}
         try:
             made = TypeAdapter(cls).validate_python(fields | {"arrays": {}})
         except ValidationError as error:
@@ -242,11 +252,10 @@ class Result:
             "kind": {"const": cls.kind},
             "headscan": {"type": "string", "description": "The version that wrote it."},
             "schema": {"const": SCHEMA},
+            "highest_level": {"type": "string", "description": "Of its findings."},
         } | made["properties"]
         made["required"] = [
-            "kind",
-            "headscan",
-            "schema",
+            *HEADER,
             *(n for n in made.get("required", []) if n != "arrays"),
         ]
         return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headscan.run.findings import NAMED
-
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
@@ -174,6 +172,7 @@ class TextRecord:
     tokenizer: str | None = None
     alone: bool = False
     context: int | None = None
+    unit: str = "tokens"  # of what was read: "vectors" of a column of embeddings
 
     @property
     def read(self) -> str | None:
@@ -181,12 +180,23 @@ class TextRecord:
 
         >>> TextRecord(source="x", tokens=2048, windows=16).read
         '2,048 tokens in windows of 128'
+        >>> TextRecord(source="x.npy", tokens=2000, windows=16, unit="vectors").read
+        '2,000 vectors'
         """
         if not self.tokens or not self.windows:
             return None
-        return (
-            f"{self.tokens:,} tokens in {self.apart or f'windows of {self.tokens // self.windows}'}"
-        )
+        cut = f" in {self.cut}" if self.cut else ""
+        return f"{self.tokens:,} {self.unit}{cut}"
+
+    @property
+    def cut(self) -> str:
+        """How the text was cut: "windows of 128"; empty of vectors that are no tokens."""
+        if self.unit != "tokens" or not self.tokens or not self.windows:
+            return ""
+        length = self.tokens // self.windows
+        if self.context is not None and self.tokens > self.context:
+            length = self.context
+        return self.apart or f"windows of {length}"
 
     @property
     def apart(self) -> str | None:
@@ -237,32 +247,27 @@ class ModelRecord:
     sha256: dict[str, str] = field(default_factory=dict)
 
 
+Level: TypeAlias = Literal["alarm", "notice", "fine"]
+"""How telling a finding is, the same in JSON, terminal, page, card, list and exit status."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FindingDetails:
-    """What a condition of a checkup adds to the sentence of a finding; empty for other findings.
-
-    `known`: many healthy models have it, so it is a notice and no alarm; None where findings are
-    not divided so.
-    """
+    """What a condition of a checkup adds to the sentence of a finding; empty for other findings."""
 
     title: str = ""
     advice: str = ""
     unit: str = ""
-    known: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the
-    number itself.
-
-    >>> finding = Finding(code="CONE", level="notice", sentence="Tokens share a direction.")
-    >>> finding.code, finding.name
-    ('HS101', 'CONE')
+    number itself. `headscan.run.kinds` makes them.
     """
 
-    code: str  # as in docs/findings.md; made from its name where that is given
-    level: Literal["alert", "notice", "good"]
+    code: str  # as in docs/findings.md
+    level: Level
     sentence: str
     model: str | None = None
     site: str | None = None
@@ -272,10 +277,6 @@ class Finding:
     passed: Literal["", "ignored", "known"] = (
         ""  # it does not count: by --ignore, or because --baseline has it, too
     )
-
-    def __post_init__(self) -> None:
-        if kind := NAMED.get(self.code):
-            vars(self).update(code=kind.code, name=kind.name)
 
     @property
     def details(self) -> FindingDetails:

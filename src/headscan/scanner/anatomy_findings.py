@@ -5,6 +5,7 @@ from itertools import accumulate
 
 from headscan.model.sites import is_block
 from headscan.run.rows import Finding, Row
+from headscan.scanner.kinds import BUILT, SAYS
 
 CONE = 0.05
 """From this average cosine on a cone has an anatomy."""
@@ -73,13 +74,12 @@ def _built_by(site_row: Row, cosine: float, branches: Sequence[Row]) -> Finding:
         strongest = removers[:-4:-1]
         listed_removers = listed([f"{name} ({share:.0%})" for name, share in strongest])
         sentence += f"; {removed:.0%} is removed, mostly by {listed_removers}"
-    return Finding(
-        code="BUILT",
-        level="notice",
+    return BUILT.finding(
+        "notice",
+        f"{sentence}.",
         model=site_row.text("model"),
         site=site_row.text("site"),
         value=builders[0][1],
-        sentence=f"{sentence}.",
     )
 
 
@@ -103,13 +103,12 @@ def says(rows: Sequence[Row]) -> list[Finding]:
                 f"{cosine:.3f}, then {cosine_after:.3f}"
             )
         findings.append(
-            Finding(
-                code="SAYS",
-                level="notice",
+            SAYS.finding(
+                "notice",
+                f"{sentence}.",
                 model=row.text("model"),
                 site=row.text("site"),
                 value=correlation,
-                sentence=f"{sentence}.",
             )
         )
     return findings

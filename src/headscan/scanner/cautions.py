@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from headscan.measures.measure import leading
 from headscan.model.sentence import SENTENCE
-from headscan.run.rows import Finding, Row, TextRecord
+from headscan.run.rows import Finding, Level, Row, TextRecord
+from headscan.scanner.kinds import UNKNOWN_TOKENS
 
 EDGE = 1.1
 """Within this factor of its limit a number may be on the other side in other windows or texts.
@@ -21,10 +22,10 @@ text.
 """
 
 UNREAD = 0.05
-"""From this share of unknown tokens on, no finding is based on a text."""
+"""From this share of unknown tokens on, no finding is based on a text: an alarm (HS205)."""
 
 UNREAD_SAID = 0.01
-"""From this share of unknown tokens on, a finding says so."""
+"""From this share of unknown tokens on, a finding says so: a notice (HS205)."""
 
 
 def edge_caution(share: float, limit: str) -> str:
@@ -46,7 +47,8 @@ def doubt(
     Args:
         row: of the site.
         name: of the number.
-        limits: of its finding; the second is that of an alert.
+        limits: of its finding; the last of several is that of an alarm, one before it that of a
+            notice.
         style: the format of the number.
         edge: the caution that it has otherwise.
         scale: a factor of the interval.
@@ -62,10 +64,14 @@ def doubt(
     contained = []
     for number, limit in enumerate(limits):
         if low < limit < high:
-            alert = " (an alert)" if number else ""
-            contained.append(f"{limit:{style}}{alert}")
+            level = ""
+            if number:
+                level = " (an alarm)" if number == len(limits) - 1 else " (a notice)"
+            contained.append(f"{limit:{style}}{level}")
     if not contained:
         return edge
+    if len(contained) > 2:
+        contained = [", ".join(contained[:-1]), contained[-1]]
     smallest_cosine = -1 / max((row.number("tokens") or 2) - 1, 1)
     cut = ""
     if name == "average_cosine" and low <= smallest_cosine:
@@ -83,16 +89,16 @@ def is_few(read: float | None) -> bool:
     return read is not None and read < FEW
 
 
-def things_at(site: object) -> str:
-    """Return what the vectors of a site are of: sentences or tokens."""
-    return "sentences" if site == SENTENCE else "tokens"
+def things_at(site: object, unit: str = "tokens") -> str:
+    """Return what the vectors of a site are of: sentences, or the unit of the text."""
+    return "sentences" if site == SENTENCE else unit
 
 
-def on_few(read: float | None, site: str | None = None) -> str:
-    """Return the caution of a text of few tokens, or few sentences at their site; else nothing."""
+def on_few(read: float | None, things: str = "tokens") -> str:
+    """Return the caution of a text of few tokens, sentences or vectors; else nothing."""
     if not is_few(read):
         return ""
-    return f" An alarm needs at least {FEW:,} {things_at(site)}; on so many this would be one."
+    return f" An alarm needs at least {FEW:,} {things}; on so many this would be one."
 
 
 def unread(text: TextRecord | None, model: str) -> Finding | None:
@@ -107,13 +113,9 @@ def unread(text: TextRecord | None, model: str) -> Finding | None:
     consequence = "all numbers count them as one token."
     if unreadable:
         consequence = "no other finding is made."
-    return Finding(
-        code="UNKNOWN-TOKENS",
-        level="alert" if unreadable else "notice",
-        model=model,
-        value=share,
-        sentence=(
-            f"{share:.0%} of the {text.tokens:,} tokens of the text are unknown to the "
-            f"tokenizer: {consequence}"
-        ),
+    sentence = (
+        f"{share:.0%} of the {text.tokens:,} tokens of the text are unknown to the tokenizer: "
+        f"{consequence}"
     )
+    level: Level = "alarm" if unreadable else "notice"
+    return UNKNOWN_TOKENS.finding(level, sentence, model=model, value=share)

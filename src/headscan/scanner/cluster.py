@@ -67,7 +67,7 @@ class Shard:
     where: str
     name: str
     vocabulary: int
-    field: str
+    field: str | None
     context: int | None
     batch: int | None
     max_tokens: int | None
@@ -79,7 +79,7 @@ class Shard:
 
     def source(self) -> StoredSource:
         """Return the store, opened by this worker."""
-        vectors = read_states(self.where, None if self.field == "text" else self.field)
+        vectors = read_states(self.where, self.field)
         if vectors is None:
             raise BadInput(
                 f"A worker of the cluster sees no states at {self.where}: it must be where all "

@@ -2,21 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.sentence import SENTENCE
 from headscan.model.sites import last_block
-from headscan.run.rows import Finding, Row
+from headscan.run.kinds import Kind
+from headscan.run.rows import Finding, Level, Row
 from headscan.scanner.anatomy_findings import built, listed, says
 from headscan.scanner.cautions import EDGE, FEW, doubt, edge_caution, is_few, things_at
 from headscan.scanner.differences import SAME_LENGTH
+from headscan.scanner.kinds import (
+    CONE,
+    DRIFT,
+    FLAT,
+    LENGTH,
+    ROGUE,
+    ROUND,
+    SINK,
+    SPIKE,
+    UNEQUAL,
+)
 
 LEANING = 0.15
 """From this average cosine on a cloud is called a cone."""
 
 NARROW = 0.5
-"""From this average cosine on a cone is narrow: an alert."""
+"""From this average cosine on a cone is narrow: a notice (HS101). Many healthy models have it."""
+
+CONE_ALARM = 0.7
+"""From this average cosine on a cone is an alarm (HS101)."""
+
+CONE_LIMITS = (LEANING, NARROW, CONE_ALARM)
 
 CONE_EDGE = 1.5
 """Within this factor of its limit a cone depends on the length of the windows.
@@ -32,27 +48,38 @@ APART = 0.05
 FAR_FROM_ORIGIN = 0.5
 """From this ratio of the mean vector's norm to the mean norm on a cloud is off the origin."""
 
-SPIKE = 0.5
+SPIKE_SHARE = 0.5
 STRONG_SPIKE = 0.8
-"""From these shares of the energy on one direction is mentioned, and is an alert."""
+"""From these shares of the energy on one direction is mentioned, and is an alarm."""
 
-FLAT = 0.1
+FLAT_SHARE = 0.1
 """Below this share of the dimensions the effective rank is mentioned."""
 
 SINK_ENERGY = 0.1
 """From this share of the energy on sinks are mentioned."""
 
+SINKS_NOTICED = 0.5
+"""From this share of the energy on sinks are a notice (HS104)."""
+
 ROGUE_SHARE = 0.3
 """From this share of the average cosine on a few coordinates are mentioned."""
 
+ROGUE_COSINE = 0.5
+"""From this average cosine on that a few coordinates make, they are a notice (HS102)."""
+
 
 def findings(
-    sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Sequence[Row]]
+    sites: Sequence[Row],
+    nulls: Sequence[Row],
+    tables: Mapping[str, Sequence[Row]],
+    units: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """Return the findings about each model of a scan, the most important first.
 
-    Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the
-    two for each model), SINK, DRIFT, SPIKE, FLAT (`good` where they are barely short of their
+    `units`: what the vectors of each model are of, where these are no tokens.
+
+    Levels: `alarm` (a strong effect), `notice`, `fine`. Codes are stable: CONE or ROUND (one of the
+    two for each model), SINK, DRIFT, SPIKE, FLAT (`fine` where they are barely short of their
     limits), ROGUE, LENGTH; BUILT and SAYS where the scan measured the anatomy. All but SINK, BUILT
     and SAYS are about the tokens that are not sinks; where random weights have the same effect, the
     sentence says so and the level is lower. The thresholds are conventions, stated in each
@@ -60,7 +87,7 @@ def findings(
     """
     listed_findings: list[Finding | None] = []
     for model in dict.fromkeys(row.text("model") for row in sites):
-        rows = _ModelRows.of(model, sites, nulls)
+        rows = _ModelRows.of(model, sites, nulls, (units or {}).get(model, "tokens"))
         listed_findings += [
             _cone(rows),
             _sink(rows),
@@ -68,7 +95,7 @@ def findings(
             _flat(rows),
             _spike(rows),
             _coordinates(rows),
-            _climbing(rows.last),
+            _climbing(rows.last, rows.things),
         ]
     first_site = sites[0]["site"]
     listed_findings.append(_unequal([row for row in sites if row["site"] == first_site]))
@@ -86,14 +113,16 @@ class _ModelRows:
             together.
         last: the last block.
         random: of the random-weight control, by site.
+        things: what the vectors of the last block are of: tokens, sentences or vectors.
     """
 
     sites: list[Row]
     last: Row
     random: Mapping[str, Row]
+    things: str
 
     @classmethod
-    def of(cls, model: str, sites: Sequence[Row], nulls: Sequence[Row]) -> "_ModelRows":
+    def of(cls, model: str, sites: Sequence[Row], nulls: Sequence[Row], unit: str) -> "_ModelRows":
         rows = [row for row in sites if row["model"] == model]
         of_tokens = [row for row in rows if row["site"] != SENTENCE]
         by_site = {row.text("site"): row for row in of_tokens or rows}
@@ -101,7 +130,8 @@ class _ModelRows:
         for row in nulls:
             if row["model"] == model and row["null"] == "random-init":
                 random[row.text("site")] = row
-        return cls(list(by_site.values()), by_site[last_block(list(by_site))], random)
+        last = by_site[last_block(list(by_site))]
+        return cls(list(by_site.values()), last, random, things_at(last["site"], unit))
 
     def random_value(self, row: Row, name: str) -> float | None:
         """Return a number of the random-weight control at the site of a row."""
@@ -114,16 +144,9 @@ class _ModelRows:
         return max(known, key=lambda row: _value(row, name) or 0.0, default=None)
 
 
-def _finding(
-    code: str, level: Literal["alert", "notice", "good"], row: Row, value: float, sentence: str
-) -> Finding:
-    return Finding(
-        code=code,
-        level=level,
-        model=row.text("model"),
-        site=row.text("site"),
-        value=value,
-        sentence=sentence,
+def _finding(kind: Kind, level: Level, row: Row, value: float, sentence: str) -> Finding:
+    return kind.finding(
+        level, sentence, model=row.text("model"), site=row.text("site"), value=value
     )
 
 
@@ -154,7 +177,7 @@ def _cone(rows: _ModelRows) -> Finding | None:
     row = last if at_last else narrowest
     cosine = _cosine(row)
 
-    caution = doubt(row, "average_cosine", (LEANING, NARROW), ".2f")
+    caution = doubt(row, "average_cosine", CONE_LIMITS, ".2f")
     null = rows.random_value(row, "average_cosine")
     interval = row.interval(leading(row, "average_cosine"))
     spread = ""
@@ -166,11 +189,11 @@ def _cone(rows: _ModelRows) -> Finding | None:
         near = f" Highest: {peak:.2f}, at {narrowest['site']}, {NEAR_CONE}."
     # One running text says nothing of other texts.
     one_text = bool(caution) or last.get("clusters") == "windows"
-    things = things_at(last["site"])
+    things = rows.things
     if peak < LEANING:
         here = " in this text" if one_text else ""
         sentence = f"No cone{here}: {things} are nearly unrelated in direction {measured}.{near}"
-        return _finding("ROUND", "good", row, cosine, sentence)
+        return _finding(ROUND, "fine", row, cosine, sentence)
 
     direction = "lean towards a common direction"
     if cosine >= NARROW:
@@ -181,9 +204,12 @@ def _cone(rows: _ModelRows) -> Finding | None:
         sentence += f"; most at {narrowest['site']}, {peak:.2f}"
     elif not at_last and row is not last and last_cosine is not None:
         sentence += f"; no more at {last['site']}, {last_cosine:.2f}"
-    strong = peak >= NARROW and not doubt(narrowest, "average_cosine", (LEANING, NARROW), ".2f")
-    near = near or edge_caution(peak / NARROW, f"an alert, {NARROW:g}")
-    return _finding("CONE", "alert" if strong else "notice", row, cosine, f"{sentence}.{near}")
+    near = near or edge_caution(peak / NARROW, f"a notice, {NARROW:g}")
+    near = near or edge_caution(peak / CONE_ALARM, f"an alarm, {CONE_ALARM:g}")
+    level: Level = "notice" if peak >= NARROW else "fine"
+    if peak >= CONE_ALARM and not doubt(narrowest, "average_cosine", CONE_LIMITS, ".2f"):
+        level = "alarm"
+    return _finding(CONE, level, row, cosine, f"{sentence}.{near}")
 
 
 def _sink(rows: _ModelRows) -> Finding | None:
@@ -207,7 +233,8 @@ def _sink(rows: _ModelRows) -> Finding | None:
             f" The effective rank is {rank:.1f} with them and {rank_without:.0f} without; all "
             "other findings leave them out."
         )
-    return _finding("SINK", "notice", worst, energy, sentence + _massive(worst))
+    level: Level = "notice" if energy >= SINKS_NOTICED else "fine"
+    return _finding(SINK, level, worst, energy, sentence + _massive(worst))
 
 
 def _sink_position(row: Row) -> str:
@@ -254,9 +281,7 @@ def _drift(rows: _ModelRows) -> Finding | None:
         f"At {last['site']} the norm of the mean vector is {value:.2f} of the mean "
         f"norm{_beside(null, '.2f')}{consequence}.{caution}"
     )
-    return _finding(
-        "DRIFT", "notice" if value >= FAR_FROM_ORIGIN else "good", last, value, sentence
-    )
+    return _finding(DRIFT, "notice" if value >= FAR_FROM_ORIGIN else "fine", last, value, sentence)
 
 
 def _relative_mean(row: Row) -> float | None:
@@ -272,7 +297,7 @@ def _spike(rows: _ModelRows) -> Finding | None:
     """Return the finding about a direction that carries most of the energy."""
     last = rows.last
     share = _value(last, "top_direction_share")
-    if share is None or share <= SPIKE / EDGE:
+    if share is None or share <= SPIKE_SHARE / EDGE:
         return None
     null = rows.random_value(last, "top_direction_share")
     sentence = (
@@ -282,15 +307,17 @@ def _spike(rows: _ModelRows) -> Finding | None:
     peak = _value(highest, "top_direction_share") or 0.0
     if peak >= share + APART:
         sentence += f"; most at {highest['site']}, {peak:.0%}"
-    edge = edge_caution(share / SPIKE, "50%") or edge_caution(share / STRONG_SPIKE, "an alert, 80%")
-    caution = doubt(last, "top_direction_share", (SPIKE, STRONG_SPIKE), ".0%", edge)
+    edge = edge_caution(share / SPIKE_SHARE, "50%") or edge_caution(
+        share / STRONG_SPIKE, "an alarm, 80%"
+    )
+    caution = doubt(last, "top_direction_share", (SPIKE_SHARE, STRONG_SPIKE), ".0%", edge)
     beyond_null = null is None or share > null + APART
-    level: Literal["alert", "notice", "good"] = "good"
+    level: Level = "fine"
     if share >= STRONG_SPIKE and beyond_null and caution == edge:
-        level = "alert"
-    elif share >= SPIKE:
+        level = "alarm"
+    elif share >= SPIKE_SHARE:
         level = "notice"
-    return _finding("SPIKE", level, last, share, f"{sentence}.{caution}")
+    return _finding(SPIKE, level, last, share, f"{sentence}.{caution}")
 
 
 def _flat(rows: _ModelRows) -> Finding | None:
@@ -300,7 +327,7 @@ def _flat(rows: _ModelRows) -> Finding | None:
     width = last.number("width")
     if rank is None or width is None:
         return None
-    limit = FLAT * width
+    limit = FLAT_SHARE * width
     flatness = limit / rank
     if flatness <= 1 / EDGE:
         return None
@@ -311,7 +338,7 @@ def _flat(rows: _ModelRows) -> Finding | None:
         f"{last['site']} uses about {rank:.1f} of its {width:,} dimensions (effective "
         f"rank){_beside(null, '.1f')}.{caution}"
     )
-    return _finding("FLAT", "notice" if flatness > 1 else "good", last, rank, sentence)
+    return _finding(FLAT, "notice" if flatness > 1 else "fine", last, rank, sentence)
 
 
 @dataclass(frozen=True)
@@ -335,7 +362,7 @@ MOVING = {
 }
 
 
-def _climbing(last: Row) -> Finding | None:
+def _climbing(last: Row, things: str) -> Finding | None:
     """Return the finding about numbers that the last doublings of the text moved.
 
     It also says that few tokens were read. The number of tokens until a rank settles is not given:
@@ -352,7 +379,7 @@ def _climbing(last: Row) -> Finding | None:
     if rank is None or not (moved or few):
         return None
     tokens = last.number("tokens") or 0.0
-    sentence = f"{tokens:,.0f} {things_at(last['site'])} were read"
+    sentence = f"{tokens:,.0f} {things} were read"
     if few:
         sentence += f"; an alarm needs at least {FEW:,}"
     sentence += "."
@@ -363,7 +390,7 @@ def _climbing(last: Row) -> Finding | None:
         )
     if few and last.get("clusters") == "windows":
         sentence += " The intervals describe text like the part that was read, not the rest of it."
-    return _finding("LENGTH", "notice", last, rank, sentence)
+    return _finding(LENGTH, "notice", last, rank, sentence)
 
 
 def _moved(row: Row, name: str, *, few: bool) -> str:
@@ -413,7 +440,7 @@ def _unequal(rows: Sequence[Row]) -> Finding | None:
         "with the length of a text: their differences are not given. "
         f"`--max-tokens {fewest:.0f}` reads as many of each."
     )
-    return _finding("UNEQUAL", "notice", row, fewest, sentence)
+    return _finding(UNEQUAL, "notice", row, fewest, sentence)
 
 
 def _coordinates(rows: _ModelRows) -> Finding | None:
@@ -434,7 +461,8 @@ def _coordinates(rows: _ModelRows) -> Finding | None:
         if _cosine(row) < LEANING * CONE_EDGE:
             near = f" That cone is {NEAR_CONE}."
         sentence = _rogue_sentence(row, coordinates, share)
-        return _finding("ROGUE", "notice", row, share, f"{sentence}.{near}")
+        level: Level = "notice" if share * _cosine(row) >= ROGUE_COSINE else "fine"
+        return _finding(ROGUE, level, row, share, f"{sentence}.{near}")
     return None
 
 

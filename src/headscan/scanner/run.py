@@ -22,7 +22,7 @@ from headscan.run.settings import (
     Seed,
 )
 from headscan.run.spark import check_engine
-from headscan.scanner.cautions import UNREAD, on_few, unread
+from headscan.scanner.cautions import UNREAD, on_few, things_at, unread
 from headscan.scanner.differences import differences
 from headscan.scanner.examine import Examined, Examiner
 from headscan.scanner.findings import findings
@@ -113,7 +113,7 @@ def scan(
     ] = "here",
     master: Master = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
@@ -308,12 +308,15 @@ class _Summary:
         texts = {model.record.name: model.text for model in self.examined}
         unreadable = [unread(text, name) for name, text in texts.items()]
         result = [finding for finding in unreadable if finding is not None]
-        for finding in findings(sites, nulls, tables):
+        units = {name: text.unit for name, text in texts.items() if text is not None}
+        for finding in findings(sites, nulls, tables, units):
             text = texts.get(finding.model or "")
             if text is None or text.unknown_share >= UNREAD:
                 continue
             counted = text.windows if finding.site == SENTENCE else text.tokens
-            caution = on_few(counted, finding.site) if finding.level == "alert" else ""
+            caution = ""
+            if finding.level == "alarm":
+                caution = on_few(counted, things_at(finding.site, text.unit))
             result.append(
                 replace(
                     finding,
@@ -362,7 +365,7 @@ def estimate_scan(
     engine: str,
     master: str | None,
     documents: str,
-    field: str,
+    field: str | None,
     max_tokens: int | None,
     tokenizer: TokenizerName,
     dtype: Dtype,

@@ -1,5 +1,6 @@
 """The columns of a table as rows of vectors, token ids and documents."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,12 +12,15 @@ from torch import Tensor
 
 from headscan.run import BadInput
 from headscan.states.location import Location, site_of_hook
-from headscan.states.vectors import DOCUMENTS, TOKENS, Rows, Vectors, stored_dtype
+from headscan.states.rows import Rows, stored_dtype
+from headscan.states.vectors import DOCUMENTS, TOKENS, Vectors, as_numbers, chosen
 
 Reader = Callable[[str, int, int], Any]
 """A function that returns a column in the rows first ... last − 1 of a table as an Arrow array."""
 
 NAMES_SHOWN = 8
+
+EIGHT_BIT_KINDS = (pa.int8(), pa.uint8())
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,13 @@ class CellShape:
         width: numbers of a vector; 1 where cells are not lists.
         window: vectors of a cell, where cells are lists of vectors.
         dtype: of the numbers.
+        sizes: of the lists in each other that a cell is stored as.
     """
 
     width: int
     window: int | None
     dtype: torch.dtype
+    sizes: tuple[int, ...]
 
 
 class ColumnRows:
@@ -81,11 +87,12 @@ class Table:
     def vectors(self, field: str | None) -> Vectors:
         """Return the vectors of the columns.
 
-        Every column of lists of numbers is a site, or those columns that `field` names. Raises
-        BadInput where there is no such column, or none of vectors; where a value is missing; where
-        lists differ in length.
+        Every column of lists of fractions is a site (where there is none, of 8-bit whole
+        numbers), or those columns that `field` names, whatever stands beside them. Raises BadInput
+        where there is no such column, or none of vectors; where a value is missing; where lists
+        differ in length.
         """
-        shapes = self._shapes_of_sites(field)
+        shapes = {column: self._shape(column) for column in self._sites(field)}
         window = next(iter(shapes.values())).window
         if any(shape.window != window for shape in shapes.values()):
             raise BadInput(
@@ -93,60 +100,78 @@ class Table:
             )
         sites: dict[str, Rows] = {}
         for column, shape in shapes.items():
-            sites[site_of_hook(column)] = self._rows(column, shape)
+            rows: Rows = self._rows(column, shape)
+            sites[site_of_hook(column)] = rows if field is None else as_numbers(rows)
         return Vectors(
             self.name,
             sites,
-            ids=self._numbers_of_tokens(TOKENS, window or 1),
-            documents=self._numbers_of_tokens(DOCUMENTS, window or 1),
+            ids=self._numbers_of_tokens(TOKENS, window, field),
+            documents=self._numbers_of_tokens(DOCUMENTS, window, field),
             window=window,
         )
 
-    def _shapes_of_sites(self, field: str | None) -> dict[str, CellShape]:
-        """Return the shapes of the columns that are sites."""
-        named = [] if field is None else [column.strip() for column in field.split(",")]
-        for column in named:
-            if column not in self.types:
-                known = ", ".join(self.types)
-                raise BadInput(f"{self.name} has no column '{column}'; it has: {known}.")
+    def _sites(self, field: str | None) -> list[str]:
+        """Return the columns that are sites; BadInput where there are none."""
+        columns = chosen(self.name, list(self.types), field, "column")
         if not self.cells:
             raise BadInput(f"{self.name} has no rows.")
+        if field is not None:
+            return columns
 
-        shapes = {}
+        kinds = {}
         for column, kind in self.types.items():
-            is_site = column in named if named else _is_vectors(kind)
-            if is_site and column not in TOKENS + DOCUMENTS:
-                shapes[column] = self._shape(column)
-        if not shapes:
+            levels, number_kind = _nested(kind)
+            if column not in TOKENS + DOCUMENTS and levels in (1, 2):
+                kinds[column] = number_kind
+        sites = [column for column, kind in kinds.items() if pa.types.is_floating(kind)]
+        if not sites:
+            sites = [column for column, kind in kinds.items() if kind in EIGHT_BIT_KINDS]
+        if not sites:
             first = list(self.types.items())[:NAMES_SHOWN]
-            kinds = ", ".join(f"{column} ({kind})" for column, kind in first)
-            raise BadInput(f"{self.name} has no column of vectors; it has: {kinds}.")
-        return shapes
+            listed = ", ".join(f"{column} ({kind})" for column, kind in first)
+            raise BadInput(f"{self.name} has no column of vectors; it has: {listed}.")
+        return sites
 
     def _rows(self, column: str, shape: CellShape, repeat: int = 1) -> ColumnRows:
         return ColumnRows(self.name, self.read, self.cells, column, shape, repeat)
 
-    def _numbers_of_tokens(self, names: Sequence[str], window: int) -> Rows | None:
+    def _numbers_of_tokens(
+        self, names: Sequence[str], window: int | None, field: str | None
+    ) -> Rows | None:
         """Return the column of token ids or of documents; None where there is none.
 
         A cell holds a list of a number for each token of a window, or one number for all of them.
+        Columns of other kinds, such as texts and the token lists of sentences, are none.
         """
-        column = next((name for name in reversed(names) if name in self.types), None)
-        if column is None:
+        known = [name for name in names if name in self.types]
+        columns = [name for name in known if _is_number(_nested(self.types[name])[1])]
+        if not columns:
             return None
-        shape = self._shape(column)
-        if shape.dtype.is_floating_point:
-            raise BadInput(
-                f"{self.name}, column {column} holds fractions in place of whole numbers."
-            )
-        if shape.width == window and _is_list(_storage(self.types[column])):
-            return self._rows(column, replace(shape, width=1, window=window))
-        return self._rows(column, shape, repeat=window)
+        column = columns[-1]
+        try:
+            shape = self._shape(column)
+            if shape.dtype.is_floating_point:
+                raise BadInput(
+                    f"{self.name}, column {column} holds fractions in place of whole numbers."
+                )
+        except BadInput:
+            if field is None:
+                raise
+            return None
+        if not shape.sizes:
+            return self._rows(column, shape, repeat=window or 1)
+        if window is None or (field is not None and shape.sizes != (window,)):
+            return None
+        return self._rows(column, replace(shape, width=1, window=shape.sizes[-1]))
 
     def _shape(self, column: str) -> CellShape:
         """Return the shape of a column's cells, from its type and its first cell."""
         name = f"{self.name}, column {column}"
-        kind = _storage(self.types[column])
+        kind = self.types[column]
+        vectors = tuple(kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else None
+        if vectors is not None and (kind.permutation or [0, 1])[:1] != [0]:
+            raise BadInput(f"{name} holds tensors whose dimensions are permuted.")
+        kind = _storage(kind)
         values = _plain(self.read(column, 0, 1))
         sizes: list[int] = []
         while _is_list(kind):
@@ -156,15 +181,16 @@ class Table:
             sizes.append(kind.list_size if fixed else len(values[0]))
             kind = _storage(kind.value_type)
             values = _plain(values.flatten())
-        is_number = pa.types.is_floating(kind) or pa.types.is_integer(kind)
-        if len(sizes) > 2 or not is_number:
+        vectors = vectors or tuple(sizes)
+        if len(vectors) > 2 or not _is_number(kind):
             raise BadInput(
-                f"{name} holds {kind} in {len(sizes)} levels of lists, which are no vectors."
+                f"{name} holds {kind} in {len(vectors)} levels of lists, which are no vectors."
             )
         return CellShape(
-            width=sizes[-1] if sizes else 1,
-            window=sizes[0] if len(sizes) == 2 else None,
+            width=vectors[-1] if vectors else 1,
+            window=vectors[0] if len(vectors) == 2 else None,
             dtype=stored_dtype(name, kind, kind.to_pandas_dtype()),
+            sizes=tuple(sizes),
         )
 
 
@@ -179,14 +205,18 @@ def _is_list(kind: Any) -> bool:
     )
 
 
-def _is_vectors(kind: Any) -> bool:
-    """Return whether a type is lists of fractions, or lists of such lists."""
+def _nested(kind: Any) -> tuple[int, Any]:
+    """Return how many levels of lists a type has, and the type of what they hold."""
+    levels = 0
     kind = _storage(kind)
-    depth = 0
     while _is_list(kind):
         kind = _storage(kind.value_type)
-        depth += 1
-    return 0 < depth <= 2 and bool(pa.types.is_floating(kind))
+        levels += 1
+    return levels, kind
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 def _plain(values: Any) -> Any:
@@ -200,10 +230,7 @@ def _numbers(cells: Any, shape: CellShape, name: str) -> np.ndarray[Any, Any]:
     """Return the numbers of cells in a row, without a copy where Arrow stores them so."""
     values = _plain(cells)
     count = len(cells)
-    sizes = [shape.window, shape.width] if shape.window else [shape.width]
-    for size in sizes:
-        if not _is_list(values.type):
-            break
+    for size in shape.sizes:
         _check_lists(values, size, name)
         values = _plain(values.flatten())
         count *= size
@@ -233,13 +260,19 @@ def table_refusal(location: Location, kind: str, error: BaseException) -> BadInp
     )
 
 
-def column_types(location: Location, schema: Any) -> Mapping[str, Any]:
-    """Return the type of each column; BadInput where two have the same name."""
+def column_types(location: Location, schema: Any, field: str | None) -> Mapping[str, Any]:
+    """Return the type of each column.
+
+    Raises BadInput where two have the same name, unless `field` names others.
+    """
     try:
-        types = {column.name: column.type for column in schema}
+        columns = [(column.name, column.type) for column in schema]
     except UnicodeDecodeError as error:
         raise table_refusal(location, "table", error) from None
-    if len(types) < len(schema):
+    counts = Counter(name for name, _ in columns)
+    types = {name: kind for name, kind in columns if counts[name] == 1}
+    repeated = counts.keys() - types.keys()
+    if repeated and (field is None or repeated & {part.strip() for part in field.split(",")}):
         raise BadInput(
             f"{location.path} has several columns of the same name: {', '.join(schema.names)}."
         )

@@ -17,8 +17,9 @@ from headscan.model.gguf import is_gguf
 from headscan.model.lens import Lens, ModelLike
 from headscan.model.source import check_adapter
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
+from headscan.states.rows import DTYPES, EIGHT_BITS, Array, Rows, TensorRows
 from headscan.states.source import Each, VectorSource
-from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, read_states
+from headscan.states.vectors import Vectors, read_states
 from headscan.text import Batch, Window, batches, display
 from headscan.text.source import window_length
 
@@ -38,7 +39,8 @@ class StoredSource(VectorSource):
     own (`alone`). Vectors that fill no window come in one shorter window at the end, unless
     `max_tokens` ends the reading. Any batch can be visited, also again.
 
-    >>> from headscan.states.vectors import TensorRows, Vectors
+    >>> from headscan.states.rows import TensorRows
+    >>> from headscan.states.vectors import Vectors
     >>> vectors = Vectors("x", {"vectors": TensorRows(torch.zeros(10, 3))})
     >>> source = StoredSource(vectors, context=4, batch=2)
     >>> [(batch.indices.tolist(), batch.ids.shape) for batch in source.batches()]
@@ -202,6 +204,8 @@ class StoredSource(VectorSource):
                 shape = (windows, length, -1)
                 count = windows * length
             rows = self.vectors.sites[site].read(first, first + count)
+            if rows.dtype.itemsize == 1:  # 8-bit numbers have no arithmetic of their own
+                rows = rows.float()
             each(site, rows.reshape(shape))
 
     def passed(self) -> None:
@@ -234,6 +238,13 @@ class StoredSource(VectorSource):
         notes = [*self.vectors.notes, f"Stored states, {cut}."]
         if self.vectors.model:
             notes.append(f"Made by {self.vectors.model}.")
+        for site, rows in self.vectors.sites.items():
+            if rows.dtype in EIGHT_BITS:
+                kind = str(rows.dtype).removeprefix("torch.")
+                notes.append(
+                    f"Whole numbers ({kind}) are taken as they stand at {site}: no scale stands "
+                    "beside them. Packed bits are read by PATH#SITE:ubinary or PATH#SITE:binary."
+                )
         if self.rest:
             notes.append(
                 f"The last {self.rest} vectors fill no window: they are in the numbers, not in "
@@ -252,6 +263,7 @@ class StoredSource(VectorSource):
             dropped=0,
             alone=self.alone,
             context=self.context,
+            unit="vectors" if self.vectors.window is None and not self.alone else "tokens",
         )
 
     def words(self, ids: Sequence[int]) -> list[str]:
@@ -295,21 +307,54 @@ def tensor_array(tensor: Tensor) -> Array:
     return tensor.shape, lambda count, width: TensorRows(tensor.reshape(count, width))
 
 
-def of_object(content: Any, name: str = "array") -> Vectors:
-    """Return the vectors of an array [n, d] or [windows, T, d], or of a dict of such by site.
+def flat_items(content: Any, prefix: str = "") -> dict[str, Any]:
+    """Return what nested dicts, lists and tuples hold, by names that dots join.
+
+    A list of numbers, or of lists of numbers, is an array.
+
+    >>> list(flat_items({"layers": (np.ones((2, 2)), np.ones((2, 2))), "note": "x"}))
+    ['layers.0', 'layers.1', 'note']
+    """
+    if isinstance(content, Mapping):
+        items = [(str(key), value) for key, value in content.items()]
+    elif isinstance(content, list | tuple) and _holds_arrays(content):
+        items = [(str(index), value) for index, value in enumerate(content)]
+    else:
+        return {prefix: content}
+    leaves: dict[str, Any] = {}
+    for key, value in items:
+        leaves |= flat_items(value, f"{prefix}.{key}" if prefix else key)
+    return leaves
+
+
+def _holds_arrays(content: Sequence[Any]) -> bool:
+    """Return whether a list holds arrays or dicts, on any level, not numbers."""
+    if not content:
+        return False
+    first = content[0]
+    if isinstance(first, list | tuple):
+        return _holds_arrays(first)
+    return isinstance(first, Mapping) or getattr(first, "ndim", 0) > 0
+
+
+def of_object(content: Any, name: str = "array", field: str | None = None) -> Vectors:
+    """Return the vectors of an array [n, d] or [windows, T, d], or of such by site: in a dict, list
+    or tuple, or several in each other.
 
     Arrays are numpy's, torch's or DLPack's. In a dict `token_ids` and `documents`, [n] or
-    [windows, T], are those of the vectors.
+    [windows, T], are those of the vectors. `field` names the arrays that are read.
 
     >>> of_object(np.ones((6, 3), dtype=np.float32)).count
     6
     """
-    items = content if isinstance(content, Mapping) else {"vectors": content}
+    items = flat_items(content)
+    if list(items) == [""]:
+        items = {"vectors": content}
     arrays = {}
     for site, value in items.items():
         subject = f"the {name}" if len(items) == 1 else f"{name}'s {site}"
         arrays[str(site)] = tensor_array(tensor_of(value, subject))
-    return Vectors.of_arrays(name, arrays, f"The {name}")
+    return Vectors.of_arrays(name, arrays, f"The {name}", field)
 
 
 SourceLike = TypeAliasType("SourceLike", ModelLike | VectorSource | Any)
@@ -366,12 +411,11 @@ def stored_source(
         where = os.fspath(source)
         if is_model(where):
             return None
-        column = None if field == "text" else field  # "text" is the default of --field
-        vectors = read_states(where, column)
+        vectors = read_states(where, field)
         if vectors is None:
             return None
     elif _is_array_like(source):
-        vectors = of_object(source)
+        vectors = of_object(source, field=field)
     else:
         raise BadInput(
             "A source is a model, a path or URL of stored states, an array, or a dict of arrays "

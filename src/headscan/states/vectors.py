@@ -4,35 +4,17 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
-import numpy as np
 import torch
-from jaxtyping import Shaped
-from torch import Tensor
 
 from headscan.model.sentence import SENTENCE
 from headscan.run import BadInput, Registry
-from headscan.states.location import Location
-
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-}
-"""The dtypes that states may be stored in, by the names that safetensors gives them."""
+from headscan.states.location import Location, site_of_hook
+from headscan.states.precision import PACKINGS, SCALES, scaled, unpacked
+from headscan.states.rows import EIGHT_BITS, Array, FloatRows, JoinedRows, Rows
 
 TOKENS = ("token_ids", "input_ids", "tokens", "token_id")
 DOCUMENTS = ("documents", "document_ids", "document_id", "document")
@@ -40,139 +22,6 @@ DOCUMENTS = ("documents", "document_ids", "document_id", "document")
 
 HASHED_BYTES = 2**24
 """So many bytes are hashed at a time."""
-
-
-def stored_dtype(name: str, kind: Any, numpy_kind: Any) -> torch.dtype:
-    """Return torch's dtype for numbers of a kind; BadInput where states cannot be of it.
-
-    Args:
-        name: of the file or column, for the message.
-        kind: as its format names it.
-        numpy_kind: the same kind in numpy.
-    """
-    try:
-        dtype = torch.from_numpy(np.empty(0, numpy_kind)).dtype
-    except TypeError:
-        dtype = torch.bool
-    if dtype not in DTYPES.values():
-        raise BadInput(f"{name} holds {kind}, which no states are.")
-    return dtype
-
-
-class Rows(Protocol):
-    """`count` rows of `width` numbers in the dtype that they are stored in.
-
-    Token ids are rows of width 1.
-    """
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    def read(self, first: int, last: int) -> Shaped[Tensor, "rows width"]:
-        """Return the rows first ... last − 1: a tensor that the caller may keep, but not change."""
-
-
-class TensorRows:
-    """Rows in memory; reading gives a view.
-
-    >>> TensorRows(torch.eye(3)).read(1, 3).tolist()
-    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    """
-
-    def __init__(self, rows: Shaped[Tensor, "n width"]) -> None:
-        self.rows = rows
-        self.count, self.width = rows.shape
-        self.dtype = rows.dtype
-
-    def read(self, first: int, last: int) -> Tensor:
-        return self.rows[first:last]
-
-
-class FlatRows:
-    """Consecutive rows in a file, from byte `offset` on; only the requested ones are read.
-
-    `swapped`: the byte order is not this machine's. Raises BadInput where the file is shorter than
-    its rows.
-    """
-
-    def __init__(
-        self,
-        location: Location,
-        offset: int,
-        count: int,
-        width: int,
-        dtype: torch.dtype,
-        *,
-        swapped: bool = False,
-    ) -> None:
-        self.location = location
-        self.offset = offset
-        self.count = count
-        self.width = width
-        self.dtype = dtype
-        self.swapped = swapped
-        self._row_bytes = width * dtype.itemsize
-        needed = offset + count * self._row_bytes
-        size = location.size
-        if size < needed:
-            raise BadInput(f"{location.path} is truncated: it has {size:,} bytes of {needed:,}.")
-
-    def read(self, first: int, last: int) -> Tensor:
-        data = self._bytes(self.offset + first * self._row_bytes, (last - first) * self._row_bytes)
-        if not data:
-            return torch.empty(0, dtype=self.dtype).reshape(last - first, self.width)
-        rows = torch.frombuffer(data, dtype=self.dtype).reshape(last - first, self.width)
-        return torch.from_numpy(rows.numpy().byteswap()) if self.swapped else rows
-
-    def _bytes(self, start: int, size: int) -> bytearray:
-        """Return `size` bytes from `start` on, in memory that may be written."""
-        data = bytearray(size)
-        if self.location.remote:
-            content = self.location.bytes(start, start + size)
-            count = len(content)
-            data[:count] = content
-        else:  # opened for each reading: stores may have more files than may be open at once
-            with open(self.location.path, "rb") as file:
-                file.seek(start)
-                count = file.readinto(data)
-        if count < size:
-            raise BadInput(f"{self.location.path} is truncated: it ends at byte {start + count:,}.")
-        return data
-
-
-class JoinedRows:
-    """The rows of several parts, one part after the other.
-
-    >>> zeros, ones = (TensorRows(torch.full((2, 1), value)) for value in (0.0, 1.0))
-    >>> JoinedRows([zeros, ones]).read(1, 3).tolist()
-    [[0.0], [1.0]]
-    """
-
-    def __init__(self, parts: Sequence[Rows]) -> None:
-        self.parts = parts
-        self.starts = [0, *accumulate(part.count for part in parts)]
-        self.count = self.starts[-1]
-        self.width = parts[0].width
-        self.dtype = parts[0].dtype
-
-    def read(self, first: int, last: int) -> Tensor:
-        pieces = []
-        number = bisect_right(self.starts, first) - 1
-        while first < last:
-            start = self.starts[number]
-            end = min(last, self.starts[number + 1])
-            if end > first:
-                pieces.append(self.parts[number].read(first - start, end - start))
-            first = end
-            number += 1
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-
-Array = tuple[Sequence[int], Callable[[int, int], Rows]]
-"""The shape of a stored array, and a function of a count and a width that gives its rows."""
 
 
 def of_shape(name: str, subject: str, shape: Sequence[int]) -> tuple[int, int, int | None]:
@@ -191,6 +40,30 @@ def of_shape(name: str, subject: str, shape: Sequence[int]) -> tuple[int, int, i
         return windows * length, width, length or None
     expected = "states have the shape [vectors, width] or [windows, tokens, width]"
     raise BadInput(f"{name}: {expected}, and {subject} has {list(shape)}.")
+
+
+def chosen(name: str, sites: Sequence[str], field: str | None, kind: str = "site") -> list[str]:
+    """Return the columns or arrays that the user names by `field`; all where it is None.
+
+    A name stands for itself, for the site that is made of it, and for all that is nested in it.
+    Raises BadInput, which calls it a `kind`, where there is none.
+
+    >>> chosen("a.pt", ["logits", "hidden_states.0", "hidden_states.1"], "hidden_states")
+    ['hidden_states.0', 'hidden_states.1']
+    """
+    if field is None:
+        return list(sites)
+    matches = []
+    for part in map(str.strip, field.split(",")):
+        matching = [
+            site
+            for site in sites
+            if part in (site, site_of_hook(site)) or site.startswith(f"{part}.")
+        ]
+        if not matching:
+            raise BadInput(f"{name} has no {kind} '{part}'; it has: {', '.join(sites) or 'none'}.")
+        matches += matching
+    return [site for site in sites if site in matches]
 
 
 @dataclass(frozen=True)
@@ -227,10 +100,10 @@ class Vectors:
             raise BadInput(f"{self.name} holds no vectors.")
         self._check_counts()
         for site, rows in self.sites.items():
-            if not rows.dtype.is_floating_point:
+            if not rows.dtype.is_floating_point and rows.dtype not in EIGHT_BITS:
                 raise BadInput(
                     f"{self.name} holds whole numbers at {site}, and states are floating point "
-                    "numbers."
+                    f"numbers: name {site} by --field where they are vectors all the same."
                 )
             if rows.count == 0 or rows.width == 0:
                 raise BadInput(
@@ -283,36 +156,51 @@ class Vectors:
 
     @classmethod
     def of_arrays(
-        cls, name: str, arrays: Mapping[str, Array], where: str | None = None
+        cls,
+        name: str,
+        arrays: Mapping[str, Array],
+        where: str | None = None,
+        field: str | None = None,
     ) -> "Vectors":
         """Return the vectors of arrays by site.
 
-        Token ids and documents are recognised by their names (`TOKENS`, `DOCUMENTS`). Raises
-        BadInput where states cannot have a shape, or windows differ in length; `where` begins the
-        sentence.
+        Token ids and documents are recognised by their names (`TOKENS`, `DOCUMENTS`), and so are
+        the scales of 8-bit vectors (`SCALES`). `field` names the arrays that are read; then others
+        are left aside where they do not go with them. Raises BadInput where states cannot have a
+        shape, or windows differ in length; `where` begins the sentence.
         """
         subject = where or name
+        beside = {site: array for site, array in arrays.items() if site in TOKENS + DOCUMENTS}
+        scales = {site: array for site, array in arrays.items() if site in SCALES}
         sites: dict[str, Rows] = {}
         windows: set[int | None] = set()
-        ids = None
-        documents = None
-        for site, (shape, rows) in arrays.items():
-            if not all(type(size) is int and size >= 0 for size in shape):
-                raise BadInput(
-                    f"{subject}: '{site}' has the shape {list(shape)}, which no array has."
-                )
-            if site in TOKENS:
-                ids = rows(math.prod(shape), 1)
-            elif site in DOCUMENTS:
-                documents = rows(math.prod(shape), 1)
-            else:
-                count, width, window = of_shape(subject, f"'{site}'", shape)
-                sites[site] = rows(count, width)
-                windows.add(window)
+
+        def add(site: str) -> None:
+            shape, rows = arrays[site]
+            _check_shape(subject, site, shape)
+            count, width, window = of_shape(subject, f"'{site}'", shape)
+            windows.add(window)
+            sites[site] = rows(count, width)
+
+        candidates = [site for site in arrays if site not in beside and site not in scales]
+        for site in chosen(subject, candidates, field):
+            add(site)
+        eight_bits = [site for site, rows in sites.items() if rows.dtype in EIGHT_BITS]
+        for site in eight_bits:
+            sites[site] = scaled(subject, scales, sites[site])
+        if not eight_bits and field is None:
+            for site in scales:  # they are no scales where nothing is scaled
+                add(site)
         if len(windows) > 1:
             raise BadInput(
                 f"{subject} has windows at some sites and none, or others, at other sites."
             )
+
+        count = next(iter(sites.values())).count if sites else 0
+        ids = _column(subject, beside, TOKENS, count if field else None)
+        documents = _column(subject, beside, DOCUMENTS, count if field else None)
+        if field is not None:
+            sites = {site: as_numbers(rows) for site, rows in sites.items()}
         return cls(name, sites, ids, documents, window=next(iter(windows), None))
 
     @classmethod
@@ -350,6 +238,35 @@ class Vectors:
         return {site: (rows.width, rows.dtype) for site, rows in self.sites.items()}, self.window
 
 
+def _check_shape(subject: str, site: str, shape: Sequence[int]) -> None:
+    """Raise BadInput for a shape that no array has."""
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise BadInput(f"{subject}: '{site}' has the shape {list(shape)}, which no array has.")
+
+
+def _column(
+    subject: str, arrays: Mapping[str, Array], names: Sequence[str], count: int | None
+) -> Rows | None:
+    """Return the token ids or documents among arrays, of width 1; None where there are none.
+
+    With `count` those of another number of vectors are none.
+    """
+    column = None
+    for name, (shape, rows) in arrays.items():
+        _check_shape(subject, name, shape)
+        size = math.prod(shape)
+        if name in names and count in (None, size):
+            column = rows(size, 1)
+    return column
+
+
+def as_numbers(rows: Rows) -> Rows:
+    """Return rows that the user names as vectors: whole numbers of more than 8 bits, too."""
+    if rows.dtype.is_floating_point or rows.dtype in EIGHT_BITS:
+        return rows
+    return FloatRows(rows)
+
+
 class StateFormat(ABC):
     """A format of stored states.
 
@@ -375,7 +292,8 @@ class StateFormat(ABC):
 
     @abstractmethod
     def read(self, location: Location, field: str | None) -> Vectors:
-        """Return the vectors at a location; `field` names the column, where the user gives one.
+        """Return the vectors at a location; `field` names its columns or arrays, where the user
+        does: what stands beside them is then not judged.
 
         Raises BadInput where it is truncated, of another format, or states cannot have its shapes.
         """
@@ -388,10 +306,15 @@ FORMATS: Registry[type[StateFormat]] = Registry("format", "headscan.states.forma
 def read_states(path: str, field: str | None = None) -> Vectors | None:
     """Return the stored states at a path or URL, or one site of them at `PATH#SITE`.
 
-    Returns None where no format recognises the path. Raises BadInput where there is nothing at a
-    URL, or the states cannot be read.
+    `PATH#SITE:ubinary` and `PATH#SITE:binary` unpack the bits of a site, and `PATH#:ubinary` those
+    of all. `field` names columns or arrays where no site does. Returns None where no format
+    recognises the path. Raises BadInput where there is nothing at a URL, or the
+    states cannot be read.
     """
     file, _, site = path.partition("#")
+    packing = next((packing for packing in PACKINGS if site.endswith(f":{packing}")), None)
+    if packing is not None:
+        site = site.removesuffix(f":{packing}")
     location = Location(file)
     if location.remote:
         if not location.exists:
@@ -404,12 +327,15 @@ def read_states(path: str, field: str | None = None) -> Vectors | None:
         if location.remote:
             raise BadInput(f"{file} is of no format of states; there are: {', '.join(FORMATS)}.")
         return None
-    vectors = state_format.read(location, field)
-    if not site:
-        return vectors
-    if site not in vectors.sites:
+    vectors = state_format.read(location, site or field)
+    if site and site not in vectors.sites:
         raise BadInput(f"{file} has no site '{site}'; it has: {', '.join(vectors.sites)}.")
-    return replace(vectors, sites={site: vectors.sites[site]})
+    sites = dict(vectors.sites)
+    if site:
+        sites = {site: vectors.sites[site]}
+    if packing is not None:
+        sites = {name: unpacked(file, name, rows, packing) for name, rows in sites.items()}
+    return replace(vectors, sites=sites)
 
 
 def _format_of(location: Location) -> StateFormat | None:

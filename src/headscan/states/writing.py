@@ -73,6 +73,7 @@ class StatesResult(Result):
     """
 
     kind: ClassVar[str] = "states"
+    looks_for: ClassVar[bool] = False
     folder: str
     sites: list[StoredSite]
     context: int
@@ -100,7 +101,7 @@ def run(
     ] = "same",
     batch: BatchSize = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
@@ -284,7 +285,7 @@ def estimate_states(
     store: StoredType,
     batch: int | None,
     documents: str,
-    field: str,
+    field: str | None,
     max_tokens: int | None,
     tokenizer: TokenizerName,
     dtype: Dtype,

@@ -13,6 +13,9 @@ from headscan.text.reading import CHUNK, LONGEST, byte_chunks, characters, lines
 from headscan.text.rows import checked_unicode, dataset, jsonl, parquet
 from headscan.text.source import PYTHON_HELP, TextLike, ending, find_files, is_text, python_help
 
+DEFAULT_FIELD = "text"
+"""The field of a row that is its document, where none is named."""
+
 
 @dataclass
 class Document:
@@ -50,7 +53,7 @@ class Document:
 
 
 def documents(
-    source: TextLike, *, documents: str = "whole", field: str = "text"
+    source: TextLike, *, documents: str = "whole", field: str | None = None
 ) -> Iterator[Document]:
     """Stream the documents of a source, in order, without ever holding the corpus in memory.
 
@@ -64,7 +67,7 @@ def documents(
     `documents` is how a .txt is cut: "whole" (the file is one document, exactly as it is), "lines",
     "paragraphs" (runs of lines that are not blank) or any other string, taken as the separator.
     Line ends belong to no document of "lines" and "paragraphs"; around a separator nothing is
-    stripped. `field` is the field of a row that is its document.
+    stripped. `field` is the field of a row that is its document; None stands for "text".
 
     Yields documents with at least one character. Raises `BadInput` where the source is missing,
     unknown, corrupt or not UTF-8, a row has no such field or no string in it, a line ("lines",
@@ -80,7 +83,7 @@ def documents(
             'The documents of a text are "whole", "lines", "paragraphs" or a separator that is '
             "not empty."
         )
-    for document in _all_documents(source, documents, field):
+    for document in _all_documents(source, documents, field or DEFAULT_FIELD):
         # An empty document would join two end-of-text tokens; the first character decides.
         unread = iter(document)
         first = next((piece for piece in unread if piece), None)

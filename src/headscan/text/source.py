@@ -239,9 +239,11 @@ Documents = TypeAliasType(
 FieldName = TypeAliasType(
     "FieldName",
     Annotated[
-        str,
+        str | None,
         Option(
-            "The field of a .jsonl, .parquet or datasets row that is its document.", group="Input"
+            "The field of a .jsonl, .parquet or datasets row that is its document (default: "
+            "text); of stored states the columns or arrays that are read (default: all vectors).",
+            group="Input",
         ),
     ],
 )
@@ -295,12 +297,12 @@ class Reading(Settings):
 
     Attributes:
         documents: whole, lines, paragraphs, or a separator.
-        field: the field of a row that is its document.
+        field: the field of a row that is its document; None: "text".
         max_tokens: number of tokens to read; None: all.
     """
 
     documents: Documents = "whole"
-    field: FieldName = "text"
+    field: FieldName = None
     max_tokens: MaxTokens = None
 
     def check(self) -> None:

@@ -78,7 +78,7 @@ class Windows:
         context: int,
         *,
         documents: str = "whole",
-        field: str = "text",
+        field: str | None = None,
         max_tokens: int | None = None,
         start: int = 0,
         expected: TextMark | None = None,

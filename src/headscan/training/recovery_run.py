@@ -55,7 +55,7 @@ def recover(
         Option("Weights and activations; auto is as the weights were saved.", group="Advanced"),
     ] = "float32",
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None,
     device: Device = "auto",

@@ -55,6 +55,7 @@ class RecoverResult(Result):
     """A headless model that was given a head."""
 
     kind: ClassVar[str] = "recover"
+    looks_for: ClassVar[bool] = False
     recovery: str  # by its name
     parameters: int  # of the whole model
     steps: int  # of the training of the head, where it was trained

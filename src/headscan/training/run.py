@@ -167,7 +167,7 @@ def train(
         Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)
     ] = (),
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     seed: Seed32 = 0,
     **_run_options: Unpack[RunOptions],

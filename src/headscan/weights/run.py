@@ -25,6 +25,7 @@ from headscan.run import (
     tidy,
     verb,
 )
+from headscan.run.kinds import declare
 from headscan.run.settings import (
     FindingOptions,
     Option,
@@ -139,7 +140,17 @@ MeasuredMatrix = tuple[MatrixRow | None, list[float]]
 ROUNDING = 1e-14
 # A matrix that was drawn orthogonal has a largest singular value of at most this times the least.
 FLAT = 1.01
-UNTRAINED = 0.5  # of all matrices, this share that looks random is an alert
+RANDOM_SHARE = 0.5
+UNTRAINED = declare(
+    "HS601",
+    "UNTRAINED",
+    "weights",
+    "Most matrices have the spectra of random numbers: the weights look untrained.",
+    "half of the matrices: no spike, and no further from random than twice what draws are",
+    "untrained models, counted",
+    "1 of 4 trained models, most of whose matrices are as they were drawn; docs/weights.md has the "
+    "table",
+)
 GROUP = 16  # matrices after which a run can be resumed
 
 
@@ -191,14 +202,14 @@ def weights_findings(name: str, rows: list[MatrixRow]) -> list[Finding]:
     """Return an UNTRAINED alarm where half of the matrices look random."""
     random = [row.name for row in rows if row.random]
     share = len(random) / max(1, len(rows))
-    if share < UNTRAINED:
+    if share < RANDOM_SHARE:
         return []
     sentence = (
         f"These weights look untrained: {len(random)} of {len(rows)} matrices have the spectrum of "
         f"random numbers ({', '.join(random[:3])}, ...). Check that this is the checkpoint that "
         "was meant, and that it loads whole."
     )
-    return [Finding(code="UNTRAINED", level="alert", model=name, value=share, sentence=sentence)]
+    return [UNTRAINED.finding("alarm", sentence, model=name, value=share)]
 
 
 def _measured_matrices(opened: OpenedWeights, seed: int, run: Run) -> list[MeasuredMatrix]:

@@ -23,6 +23,7 @@ class EvaluationResult(Result):
     """The numbers of a model on evaluation tasks: `scores` has one entry a number of a task."""
 
     kind: ClassVar[str] = "evaluation"
+    looks_for: ClassVar[bool] = False
     scores: list[Score]
 
     def of(self, task: str) -> dict[str, float | int | None]:

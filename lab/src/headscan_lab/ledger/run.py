@@ -61,6 +61,7 @@ class ReproduceResult(Result):
     """
 
     kind = "reproduce"
+    looks_for = False
     claims: list[ClaimRecord]
     figures: list[RedrawnFigure] = field(default_factory=list)
     statements: list[StatementRecord] = field(default_factory=list)

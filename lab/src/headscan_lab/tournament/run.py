@@ -84,7 +84,7 @@ def tournament(
         ),
     ] = None,
     documents: Documents = "whole",
-    field: FieldName = "text",
+    field: FieldName = None,
     max_tokens: MaxTokens = None,
     seed: Seed32 = 0,
     **_run_options: Unpack[RunOptions],

@@ -96,6 +96,7 @@ class TournamentResult(Result):
     """
 
     kind: ClassVar[str] = "tournament"
+    looks_for: ClassVar[bool] = False
     plan: TournamentPlan
     seeds: int
     matched_loss: float

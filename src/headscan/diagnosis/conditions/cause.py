@@ -3,8 +3,9 @@
 import math
 
 from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.population import highest_loss
 from headscan.diagnosis.registry import Seen, condition
-from headscan.scanner.cautions import UNREAD
+from headscan.scanner.cautions import UNREAD, UNREAD_SAID
 
 WRONG = 1.1
 """Permuted tables of four trained models had 1.4 to 3 times the loss of guessing among all tokens;
@@ -12,6 +13,8 @@ untrained ones have 1.
 """
 COARSE = 16.0
 """At most so many distinct values among 64 weights are a sign of quantisation to 4 bits."""
+HIGHER = 1.25
+"""From this factor above the highest loss of healthy models of its size on a loss is a notice."""
 LIKE_NORMAL = 2.5
 """Norms of the rows of six trained tables spread 4 to 20 times as far as those of normal rows,
 after 20 steps of training 1.3.
@@ -26,7 +29,7 @@ after 20 steps of training 1.3.
     brings=("HS202",),
     source="definition",
     unit="loss over that of counting",
-    lacks=("no loss",),
+    lacks=("loss",),
     sentence="Loss at the best scale of the logits, over the loss of bigram counts from this text "
     "alone.",
     meaning="The model predicts no better than bigram counts from the same text: the head was not "
@@ -78,7 +81,7 @@ def no_better_than_counting(evidence: ModelEvidence, _earlier: list[ModelEvidenc
     "Logits of the wrong scale",
     threshold=2.0,
     unit="factor to the best scale of the logits",
-    lacks=("no loss",),
+    lacks=("loss",),
     silent="no factor from a 16th to 16 suits its logits",
     sentence="The factor by which the model is too sure, or too unsure.",
     meaning="All logits times one factor would predict better: a scale was lost or added between "
@@ -167,8 +170,9 @@ def coarse_weights(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Se
     "Checkpoints out of order",
     threshold=0.1,
     unit="nats a token above the best checkpoint before",
-    brings=("HS101", "HS102", "HS201", "HS202", "HS207"),
+    brings=("HS101", "HS102", "HS201", "HS202", "HS207", "HS220"),
     source="definition",
+    silent="the sources are not the checkpoints of one run (--checkpoints)",
     sentence="Loss minus the least loss of the checkpoints before.",
     meaning="A later checkpoint predicts worse than an earlier one: they are not in order, or "
     "training went wrong there.",
@@ -197,14 +201,148 @@ def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> S
 
 
 @condition(
+    "HS209",
+    "cause",
+    "Runs that differ",
+    threshold=1e-3,
+    of_text=False,
+    brings=("HS201", "HS202", "HS207", "HS303"),
+    unit="difference of two runs, relative to the states",
+    source="definition; Srivastava et al. 2014 (dropout)",
+    silent="it has no blocks, or the text is short",
+    sentence="How far the last block's states differ between two runs of the same tokens, over "
+    "their norm.",
+    meaning="The model draws random numbers as it reads: dropout, or another noise of training, was "
+    "left on. No number of it can be repeated.",
+    todo="Switch the model to evaluation: model.eval(). Look for dropout that is called without "
+    "its training flag, and for noise in a router or a quantiser.",
+    limits="Kernels that add in a varying order differ by rounding, far below the limit. A model "
+    "that samples by design has it: --ignore HS209.",
+)
+def differing_runs(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
+    """Return how far two runs of the same tokens differ."""
+    if evidence.repeat is None:
+        return None
+    sentence = "Two runs of the same tokens give the same states."
+    if evidence.repeat > 0:
+        sentence = (
+            f"Two runs of the same tokens differ by {evidence.repeat:.2g} of the states' norm at "
+            "the last block."
+        )
+    return Seen(value=evidence.repeat, sentence=sentence)
+
+
+@condition(
+    "HS218",
+    "cause",
+    "Tokens with equal rows",
+    threshold=0.01,
+    of_text=False,
+    brings=("HS101", "HS201", "HS202", "HS206", "HS207"),
+    unit="share of the text's distinct tokens",
+    source="definition",
+    silent="the model has no table of tokens",
+    sentence="Share of the distinct tokens of the text's beginning whose row of the token table "
+    "equals that of another of them.",
+    meaning="The model cannot tell these tokens apart: rows were copied, tied or never loaded.",
+    todo="Compare the token table with that of the checkpoint: were rows written twice, or filled "
+    "with a default?",
+    limits="Rows that are equal to the last bit, of tokens that occur in the first 4,096 tokens of "
+    "the text. Unused rows, which are equal in many models, do not count.",
+)
+def equal_rows(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
+    """Return the share of the text's distinct tokens that share their row with another."""
+    rows = evidence.equal_rows
+    if rows is None:
+        return None
+    examples = f", such as {rows.examples[0]} and {rows.examples[1]}" if rows.examples else ""
+    return Seen(
+        value=rows.share,
+        site="input embeddings",
+        sentence=f"{rows.equal:,} of {rows.tokens:,} distinct tokens have the row of another"
+        f"{examples}.",
+    )
+
+
+@condition(
+    "HS219",
+    "cause",
+    "Embeddings of the wrong scale",
+    threshold=0.1,
+    brings=("HS101", "HS103", "HS201", "HS202", "HS207"),
+    unit="nats a token that another scale of the embeddings saves",
+    source="definition",
+    lacks=("scale", "loss"),
+    sentence="Fall of the loss at the best of five factors (a quarter to four) of the input "
+    "embeddings.",
+    meaning="The model predicts better when its input embeddings are multiplied: a scale between "
+    "the table and the first block was lost or applied twice.",
+    todo="Compare the configuration with training's: a scale of the embeddings (the square root of "
+    "the width, an embedding multiplier), tied weights, the norm after the table.",
+    limits="Five factors, on the first 512 tokens of the text. A change of scale that costs less "
+    "than 0.1 nat is not named.",
+)
+def embedding_scale(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
+    """Return how much the loss falls at the best factor of the input embeddings."""
+    scale = evidence.scale
+    if scale is None:
+        return None
+    factor, fall = scale.best
+    sentence = "No other scale of the input embeddings predicts better."
+    if fall > 0:
+        sentence = (
+            f"With the input embeddings times {factor:g} the loss falls by {fall:.2f} nats a "
+            f"token, on {scale.tokens:,} tokens."
+        )
+    return Seen(value=fall, site="input embeddings", interval=scale.interval, sentence=sentence)
+
+
+@condition(
+    "HS220",
+    "cause",
+    "Loss above healthy models of its size",
+    threshold=HIGHER,
+    known=True,
+    unit="times the highest of healthy models",
+    source="the reference population (docs/population.md)",
+    lacks=("loss",),
+    silent="no healthy reference model of about its size read this text",
+    sentence="Loss over that of counting pairs of tokens (HS201), over the highest of the healthy "
+    "reference models with a quarter to four times as many parameters on the same text.",
+    meaning="It predicts worse than healthy models of its size on this text. Something costs it, "
+    "or it was not trained on such a text.",
+    todo="Look at the other conditions first. Compare with the checkpoint before, or with the "
+    "original: headscan compare ORIGINAL MODEL --damage.",
+    limits="The reference models that read `stories` are few and small. A model of another kind of "
+    "text loses more on it without a fault, so it is a notice.",
+)
+def above_healthy_loss(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
+    """Return the loss over that of counting, over the highest of healthy models of its size."""
+    ratio = evidence.best_over_counting
+    highest = highest_loss(evidence)
+    if ratio is None or highest is None:
+        return None
+    healthy, count = highest
+    models = "model" if count == 1 else "models"
+    return Seen(
+        value=ratio / healthy,
+        site="output head",
+        sentence=f"The loss over that of counting is {ratio:.2f}; the highest of {count} healthy "
+        f"{models} of about its size on this text is {healthy:.2f}.",
+    )
+
+
+@condition(
     "HS205",
     "cause",
     "Text of unknown tokens",
-    threshold=UNREAD,
+    threshold=UNREAD_SAID,
+    alarm=UNREAD,
     unit="share of the text's tokens",
     alone=True,
     of_text=False,
     source="definition",
+    silent="its tokenizer has no unknown token",
     sentence="Share of the text's tokens that are the tokenizer's unknown token.",
     meaning="The tokenizer does not cover this text, so its states are those of a placeholder. No "
     "other condition is checked.",
@@ -234,6 +372,7 @@ def unknown_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Se
     brings=("HS101", "HS102", "HS103", "HS201", "HS202", "HS207"),
     unless="HS201",
     source="definition",
+    silent="it has no table of 64 different rows",
     sentence="Similarity of the embeddings of neighbouring token ids, above that of random pairs, "
     "in standard errors.",
     meaning="Tokenizers number tokens by frequency or by alphabet, so trained embeddings of "
@@ -294,7 +433,7 @@ def _sign_of_no_training(evidence: ModelEvidence) -> str:
     threshold=0.1,
     least=False,
     unit="nats a token lost without the block, times the number of blocks",
-    lacks=("No block", "no loss"),
+    lacks=("blocks", "loss"),
     silent="it predicts no better than counting, with or without any block",
     brings=("HS201", "HS202"),
     source="definition; layers that can go: Men et al. 2024, arXiv:2403.03853",

@@ -2,16 +2,17 @@
 
 from headscan.diagnosis.evidence import LeakedBits, ModelEvidence
 from headscan.diagnosis.registry import Seen, condition
+from headscan.leaks.findings import READABLE
 
 
 @condition(
     "HS301",
     "leak",
     "States that give the prompt away",
-    threshold=0.9,
+    threshold=READABLE,
     known=True,
     unit="share of tokens read",
-    lacks=("inverted",),
+    lacks=("inversion",),
     sentence="Share of a prompt's tokens that exact search reads from the states of a middle "
     "block.",
     meaning="Anyone who has the states of one layer can recover the text: states need the text's "
@@ -62,7 +63,7 @@ def _defence_advice(bits: LeakedBits | None) -> str:
     sentence="Lower bound on the share of a token's bits that noisy states reveal.",
     meaning="Even with Gaussian noise that hurts the model, states reveal most of each token's "
     "information.",
-    lacks=("bits", "inverted"),
+    lacks=("bits", "inversion"),
     source="docs/leaks.md; bounds: Kolchinsky and Tracey 2017, arXiv:1706.02419",
     todo="Do not rely on noise that leaves the model usable: headscan privacy compares other "
     "defences (rounding, projection, permutation, rotation) by the bits they leave and the nats "
@@ -104,11 +105,12 @@ def text_through_noise(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -
     unit="movement by another token over that by its own",
     brings=("HS201", "HS202", "HS207"),
     source="docs/flow.md",
-    lacks=("between tokens",),
+    of_text=False,
+    lacks=("flow",),
     sentence="Movement of an output when another token is replaced, over that when its own is.",
     meaning="No information flows between tokens: attention is cut off or broken.",
     todo="Look at the attention: its mask, its output projection, a norm before it. headscan flow "
-    "--cut attention,mlp shows which part carries what, site by site.",
+    "--cuts attention,mlp shows which part carries what, site by site.",
     limits="A mean over positions of a few short prompts at the last block. Information that flows "
     "need not be used: headscan attribute examines one prediction.",
 )

@@ -52,7 +52,7 @@ def removable_direction(evidence: ModelEvidence, _earlier: list[ModelEvidence]) 
     known=True,
     beyond_chance=True,
     unit="gain in recall@1",
-    lacks=("remedy",),
+    lacks=("remedies",),
     sentence="Gain in recall@1 of the best of the remedies tried, its interval above 0.",
     meaning="Post-processing the vectors improves next-passage retrieval.",
     source="docs/remedies.md; Mu and Viswanath 2018, arXiv:1702.01417",

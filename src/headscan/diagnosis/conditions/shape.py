@@ -3,15 +3,15 @@
 from headscan.diagnosis.evidence import ModelEvidence, interval, value
 from headscan.diagnosis.registry import Seen, condition
 from headscan.run import Row
-from headscan.scanner.findings import LEANING
+from headscan.scanner.findings import CONE_ALARM, LEANING, NARROW, ROGUE_COSINE, SINKS_NOTICED
 
 
 @condition(
     "HS101",
     "shape",
     "Narrow cone",
-    threshold=0.5,
-    alarm=0.7,
+    threshold=NARROW,
+    alarm=CONE_ALARM,
     unit="average cosine",
     brings=("HS201", "HS207", "HS401"),
     unless="HS201",
@@ -64,7 +64,7 @@ def _centring_advice(evidence: ModelEvidence) -> str:
     "HS102",
     "shape",
     "Rogue coordinates",
-    threshold=0.5,
+    threshold=ROGUE_COSINE,
     known=True,
     brings=("HS101", "HS201", "HS202", "HS401"),
     unit="average cosine that outlying coordinates make",
@@ -177,7 +177,7 @@ def collapsed_layer(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> S
     "HS104",
     "shape",
     "Sink tokens",
-    threshold=0.5,
+    threshold=SINKS_NOTICED,
     known=True,
     unit="share of the energy",
     sentence="Share of a site's energy that its sink tokens carry, where it is largest.",

@@ -13,7 +13,7 @@ MOST_COLUMNS = 5
 MOST_FINDINGS = 5
 LONGEST_LABEL = 40
 LONGEST_CELL = 60
-SIGNS = {"alert": "!", "notice": "·", "good": "+"}
+SIGNS = {"alarm": "!", "notice": "·", "fine": "+"}
 OUTER_STYLE = (
     "max-width:640px;overflow-x:auto;font:13px/1.45 Helvetica,Arial,sans-serif;"
     "overflow-wrap:anywhere"

@@ -367,7 +367,7 @@ class Head:
 class FindingLine:
     """A finding as it is shown.
 
-    `level` is alert, notice or good, and `word` says it to readers. `value` stands large beside the
+    `level` is alarm, notice or fine, and `word` says it to readers. `value` stands large beside the
     sentence, its `unit` below it.
     """
 

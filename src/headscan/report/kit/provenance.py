@@ -67,9 +67,7 @@ def finding_lines(result: Result) -> list[FindingLine]:
 
 def _finding_line(finding: Finding, several_models: bool) -> FindingLine:
     details = finding.details
-    level = finding.level if finding.level in ("alert", "good") else "notice"
-    if finding.passed:
-        level = "notice"
+    level = "notice" if finding.passed else finding.level
     return FindingLine(
         code=f"{finding.code} {finding.name}".strip(),
         level=level,
@@ -77,8 +75,8 @@ def _finding_line(finding: Finding, several_models: bool) -> FindingLine:
         value=finding.value,
         where=_where(finding, several_models),
         advice=details.advice,
-        unit=details.unit or UNITS.get(finding.code, ""),
-        word=_level_word(level, details.known),
+        unit=details.unit,
+        word=level,
     )
 
 
@@ -94,15 +92,6 @@ def _where(finding: Finding, several_models: bool) -> list[str]:
     if finding.passed:
         where.append("in the baseline" if finding.passed == "known" else "ignored")
     return where
-
-
-def _level_word(level: str, known: bool | None) -> str:
-    """Return the word for a level; `known` is that of `FindingDetails`."""
-    if known is None:
-        return level
-    if known:
-        return "notice"
-    return "alarm" if level == "alert" else "alarm, uncertain"
 
 
 def provenance(result: Result) -> Provenance:

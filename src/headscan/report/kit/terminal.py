@@ -27,7 +27,7 @@ from headscan.report.kit.parts import (
 from headscan.report.kit.words import clean, written
 from headscan.run import Term
 
-LEVELS = {"alert": ("!", "bold red"), "notice": ("·", "yellow"), "good": ("+", "green")}
+LEVELS = {"alarm": ("!", "bold red"), "notice": ("·", "yellow"), "fine": ("+", "green")}
 """Sign and style of each level of a finding."""
 MOST_FOLDED_ROWS = 14
 """Rows of a folded table that are shown; the page has all."""

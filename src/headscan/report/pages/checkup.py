@@ -226,8 +226,15 @@ def _condition_entry(result: CheckupResult, row: SheetRow) -> ConditionEntry:
         results.append((model if several else "", observation.sentence, advice))
     urgency = list(SIGNS)
     worst = min((cell.state for cell in row.cells), key=urgency.index)
-    first = observed[0][1]
     condition = CONDITIONS.get(row.code)  # a plug-in that had it may be gone
+    first = observed[0][1] if observed else CONDITIONS[row.code]
+    for examined in result.examinations:
+        for missing in examined.unexamined:
+            if missing.code == row.code:
+                name = examined.model if several else ""
+                sentence = f"Not examined: {missing.reason}."
+                option = f"{missing.option} examines it." if missing.option else ""
+                results.append((name, sentence, option))
     return ConditionEntry(
         code=row.code,
         title=row.title,
@@ -248,7 +255,7 @@ def _condition_table(observed: Sequence[tuple[str, Observation]]) -> Table:
     return table(
         [observation for _, observation in observed],
         (Term("model"), lambda observation: model_of[id(observation)]),
-        (Term("found", "Alarm; notice, where it is no fault by itself; no."), _level),
+        (Term("level", "Alarm, possible alarm, notice (no fault by itself), or fine."), _level),
         "value",
         "null",
         (
@@ -258,19 +265,12 @@ def _condition_table(observed: Sequence[tuple[str, Observation]]) -> Table:
         "unit",
         "site",
         "beside",
-        "percentile",
         where="page",
     )
 
 
 def _level(observation: Observation) -> str:
-    if not observation.present:
-        return "no"
-    if observation.possible:
-        return "too few tokens for an alarm"
-    if observation.known:
-        return "notice"
-    return "alarm, uncertain" if observation.sure is False else "alarm"
+    return "possible alarm" if observation.possible else observation.level
 
 
 def _threshold(observation: Observation) -> str:
@@ -457,7 +457,7 @@ def not_done(result: CheckupResult) -> Section | None:
     """Return what there was no time for, or what the source does not have."""
     rows = []
     for examined in result.examinations:
-        rows += [(examined.model, reason) for reason in examined.evidence.skipped]
+        rows += [(examined.model, skipped.sentence) for skipped in examined.evidence.skipped]
     if not rows:
         return None
     lead = "These were left out: the source lacks what they need, or the budget did not allow them."

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from headscan.measures.measure import leading
 from headscan.report.kit import Head, Raw, page
 from headscan.report.kit.words import named
-from headscan.report.pages.checkup_sheet import QUESTIONS, SIGNS, SheetModel, rows_of
+from headscan.report.pages.checkup_sheet import SIGNS, SheetModel, rows_of
 from headscan.report.pages.checkup_terminal import terminal_sheet
 from headscan.report.pages.scan import half_angle
+from headscan.run.findings import is_alarm
 
 if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
@@ -30,7 +31,7 @@ def _alarms_by_model(result: CheckupResult) -> dict[str, list[Observation]]:
     """Return the alarms that count, by model."""
     alarms: dict[str, list[Observation]] = {}
     for finding in result.findings:
-        if not finding.known and not finding.passed:
+        if is_alarm(finding):
             alarms.setdefault(finding.model or "", []).append(finding)
     return alarms
 
@@ -68,7 +69,15 @@ def _title_of_one(result: CheckupResult) -> str:
     if examined.too_few:
         beyond = beyond_limit(_possible_alarms(result, examined))
         return f"{examined.model}: too few {examined.evidence.unit} to raise an alarm; {beyond}"
-    return f"{examined.model}: no alarm"
+    possible = _possible_alarms(result, examined)
+    if possible:
+        return f"{examined.model}: no certain alarm; {beyond_limit(possible)}"
+    return f"{examined.model}: no alarm {examined.scope}{_gaps(examined)}"
+
+
+def _gaps(examined: Examination) -> str:
+    """Return which questions were not examined at all: "; leak and remedy not examined"."""
+    return f"; {_joined(examined.gaps)} not examined" if examined.gaps else ""
 
 
 def _undecided(result: CheckupResult) -> list[Examination]:
@@ -103,6 +112,10 @@ def _verdict(result: CheckupResult) -> str:
     for examined in undecided:
         prefix = f"{examined.model}: " if several else ""
         shortages.append(prefix + _shortage(result, examined))
+    possible = [_uncertain(result, examined, several) for examined in result.examinations]
+    uncertain = " ".join(filter(None, possible))
+    if not alarms and not undecided and uncertain:
+        return f"{uncertain} {_leak_sentence(result)}".strip()
     if not alarms and not undecided:
         scope = " in any of them" if several else ""
         return f"None of the alarms is raised{scope}. {_leak_sentence(result)}".strip()
@@ -119,6 +132,16 @@ def _verdict(result: CheckupResult) -> str:
     if healthy_count:
         sentences.append(other_models)
     return " ".join(sentences)
+
+
+def _uncertain(result: CheckupResult, examined: Examination, several: bool) -> str:
+    """Return the possible alarms whose interval holds the limit; empty where there are none."""
+    possible = [finding for finding in _possible_alarms(result, examined) if finding.sure is False]
+    if not possible:
+        return ""
+    names = [f"{finding.title.lower()} ({finding.code})" for finding in possible]
+    prefix = f"{examined.model}: " if several else ""
+    return f"{prefix}beyond the limit, which the 95 % interval holds: {_joined(names)}."
 
 
 def _named_alarms(alarms: dict[str, list[Observation]], several: bool) -> str:
@@ -152,22 +175,19 @@ def _shortage(result: CheckupResult, examined: Examination) -> str:
 def _what_was_read(result: CheckupResult) -> str:
     """Return the text and its tokens, and the number of reference models."""
     # This import brings all verbs with it, for which no other page shall wait.
-    from headscan.diagnosis.population import population
+    from headscan.diagnosis.population import compared_with
 
-    healthy_count = sum(reference.kind == "healthy" for reference in population())
-    beside = f"compared with {healthy_count} healthy reference models"
+    evidence = result.examinations[0].evidence
+    references = len(compared_with(evidence))
+    kind = "embedding models" if evidence.embeds else "reference models"
+    beside = f"compared with {references} healthy {kind}"
     if result.population:
         beside += f" (population {result.population})"
     text = result.protocol.text
     if text is None or not text.tokens:
         return f"Read {beside}."
-    context = text.context or result.protocol.settings.get("context")
-    windows = ""
-    if text.alone:
-        windows = " each text by itself"
-    elif context:
-        windows = f" in windows of {context}"
-    return f"{text.tokens:,} tokens of {named(str(text.source))}{windows}, {beside}."
+    cut = f" in {text.cut}" if text.cut else ""
+    return f"{text.tokens:,} {text.unit} of {named(str(text.source))}{cut}, {beside}."
 
 
 def _leak_sentence(result: CheckupResult) -> str:
@@ -196,18 +216,21 @@ def _leak_sentence(result: CheckupResult) -> str:
 
 def sheet(result: CheckupResult) -> Raw:
     """Return the sheet as the first part of the page."""
+    from headscan.diagnosis.registry import QUESTIONS
+
     rows = rows_of(result)
     models = []
     for index, examined in enumerate(result.examinations):
         alarms = sum(row.cells[index].state == "alarm" for row in rows)
+        possible = sum(row.cells[index].state == "possible" for row in rows)
         unit = examined.evidence.unit
-        models.append(SheetModel(examined.model, alarms, examined.too_few, unit))
+        models.append(SheetModel(examined.model, alarms, possible, examined.too_few, unit))
     by_code = sorted(rows, key=lambda row: row.code)
     groups = {}
-    for question in QUESTIONS.values():
+    for question, question_title in QUESTIONS.items():
         group = [row for row in by_code if row.question == question]
         if group:
-            groups[question] = group
+            groups[question_title] = group
     context = {
         "rows": rows,
         "models": models,

@@ -7,23 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headscan.diagnosis.registry import Question
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
 
 SIGNS = {"alarm": "!", "possible": "?", "notice": "·", "fine": "+", "none": "–"}
 """The sign of each state of a cell, the most urgent state first."""
 STATE_WORDS = {
     "alarm": "alarm",
-    "possible": "too few tokens",
+    "possible": "possible alarm",
     "notice": "notice",
-    "fine": "no finding",
+    "fine": "fine",
     "none": "not examined",
-}
-QUESTIONS: dict[Question, str] = {
-    "shape": "Shape",
-    "cause": "Prediction",
-    "leak": "Leak",
-    "cure": "Remedy",
 }
 LARGEST_LINEAR_RATIO = 30.0
 """Numbers that differ by more than this factor are shown on a logarithmic axis."""
@@ -57,13 +50,14 @@ class SheetCell:
 
 @dataclass(frozen=True)
 class SheetModel:
-    """A column of the sheet: a model, its number of alarms, and if too little was read for more.
+    """A column of the sheet: a model with its numbers of alarms and of possible alarms.
 
-    `unit` is of what was read.
+    `too_few`: too little was read for an alarm, of what `unit` says.
     """
 
     name: str
     alarms: int
+    possible: int
     too_few: bool
     unit: str = "tokens"
 
@@ -72,14 +66,16 @@ class SheetModel:
         """Return the class of the badge: red, grey or green."""
         if self.alarms:
             return "alarm"
-        return "few" if self.too_few else "fine"
+        return "few" if self.too_few or self.possible else "fine"
 
     @property
     def words(self) -> str:
         """Return the text of the badge."""
         if self.alarms:
             return f"{self.alarms} alarms" if self.alarms > 1 else "1 alarm"
-        return f"too few {self.unit}" if self.too_few else "no alarm"
+        if self.too_few:
+            return f"too few {self.unit}"
+        return f"{self.possible} possible" if self.possible else "no alarm"
 
 
 @dataclass(frozen=True)
@@ -133,19 +129,21 @@ class SheetRow:
 
 
 def rows_of(result: CheckupResult) -> list[SheetRow]:
-    """Return the conditions that were looked for in any model.
+    """Return the conditions that were looked for in any model, or could have been.
 
-    Alarms come first, the most urgent first, then notices, then the others, by code.
+    Alarms come first, the most urgent first, then notices, then the others, by code; those that
+    were not examined come last.
     """
     codes = set()
     for examined in result.examinations:
         codes |= {observation.code for observation in examined.observations}
+        codes |= {row.code for row in examined.unexamined if row.option}
     rows = [_row(result, code) for code in sorted(codes)]
     states = list(SIGNS)
     codes_by_urgency = [finding.code for finding in result.findings]
 
     def urgency(row: SheetRow) -> tuple[int, int]:
-        worst = min(states.index(cell.state) for cell in row.cells if cell.state != "none")
+        worst = min(states.index(cell.state) for cell in row.cells)
         is_alarm = worst == states.index("alarm")
         if is_alarm and row.code in codes_by_urgency:
             return worst, codes_by_urgency.index(row.code)
@@ -155,7 +153,8 @@ def rows_of(result: CheckupResult) -> list[SheetRow]:
 
 
 def _row(result: CheckupResult, code: str) -> SheetRow:
-    from headscan.diagnosis.population import population
+    from headscan.diagnosis.population import compared_with, population
+    from headscan.diagnosis.registry import CONDITIONS
 
     passed = {finding.model: finding.passed for finding in result.findings if finding.code == code}
     observations = []
@@ -167,18 +166,19 @@ def _row(result: CheckupResult, code: str) -> SheetRow:
         else:
             observations.append(observation)
             cells.append(_cell(examined.model, observation, passed.get(examined.model, "")))
-    references = [reference for reference in population() if code in reference.values]
-    first = observations[0]
+    first = observations[0] if observations else CONDITIONS[code]
+    healthy = compared_with(result.examinations[0].evidence)
+    ill = [reference for reference in population() if reference.kind == "ill"]
     return SheetRow(
         code=code,
         title=first.title,
         unit=first.unit,
-        question=QUESTIONS[first.question],
+        question=first.question,
         limit=first.threshold if first.alarm is None else first.alarm,
         least=first.least,
         cells=cells,
-        healthy=[reference.values[code] for reference in references if reference.kind == "healthy"],
-        ill=[reference.values[code] for reference in references if reference.kind == "ill"],
+        healthy=[reference.values[code] for reference in healthy if code in reference.values],
+        ill=[reference.values[code] for reference in ill if code in reference.values],
     )
 
 
@@ -190,12 +190,11 @@ def _observation(examined: Examination, code: str) -> Observation | None:
 
 def _cell(model: str, observation: Observation, passed: str) -> SheetCell:
     """Return a model's cell; `passed` says why its finding does not count, if it does not."""
-    if observation.present and not observation.known and not passed:
-        state = "alarm"
+    state: str = observation.level
+    if passed and state == "alarm":
+        state = "notice"
     elif observation.possible and not passed:
         state = "possible"
-    else:
-        state = "notice" if observation.present else "fine"
     has_random_null = observation.null_of == "with random weights"
     return SheetCell(
         model=model,
@@ -213,8 +212,13 @@ def _remark(observation: Observation, state: str, passed: str) -> str:
         return "in the baseline"
     if passed == "ignored":
         return "ignored"
-    if state == "alarm" and observation.sure is False:
-        return "uncertain: the 95 % interval includes the threshold"
+    if state == "possible":
+        uncertain = observation.sure is False
+        return (
+            "uncertain: the 95 % interval includes the threshold"
+            if uncertain
+            else "too little text"
+        )
     if _is_beyond(observation) and not observation.present:
         return "not significant"
     return ""
@@ -230,14 +234,8 @@ def _is_beyond(observation: Observation) -> bool:
 
 
 def _absence(examined: Examination, code: str) -> str:
-    """Say why a model has no number of a condition."""
-    from headscan.diagnosis.registry import CONDITIONS
-
-    condition = CONDITIONS.get(code)
-    if condition is None:  # a plug-in that had it may be gone
-        return ""
-    telling_words = (*condition.lacks, "Stored states")
-    for reason in examined.evidence.skipped:
-        if any(word in reason for word in telling_words):
-            return reason.partition(": ")[2].rstrip(".")
-    return condition.silent
+    """Return why a model has no number of a condition, and what would examine it."""
+    for row in examined.unexamined:
+        if row.code == code:
+            return f"{row.reason}; {row.option} examines it" if row.option else row.reason
+    return ""

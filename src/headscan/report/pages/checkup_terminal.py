@@ -13,6 +13,7 @@ from rich.text import Text
 
 from headscan.report.kit.terminal import LEVELS, plain_grid
 from headscan.report.kit.words import clean, number
+from headscan.run.findings import is_alarm
 from headscan.scanner.cautions import FEW
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headscan.report.pages.checkup_sheet import SheetCell, SheetModel, SheetRow
 
 STYLES = {
-    "alarm": LEVELS["alert"][1],
+    "alarm": LEVELS["alarm"][1],
     "possible": "bold",
     "notice": LEVELS["notice"][1],
     "fine": "",
@@ -48,23 +49,25 @@ def terminal_sheet(
 def _key(rows: Sequence[SheetRow]) -> Text:
     possible = ""
     if any(cell.state == "possible" for row in rows for cell in row.cells):
-        possible = "? beyond the limit, on too few tokens for an alarm  "
+        possible = "? possible alarm  "
     sentence = f"! alarm  {possible}· notice: no fault by itself  – not examined"
     return Text(sentence, style="dim")
 
 
 def _remarks(rows: Sequence[SheetRow]) -> list[Text]:
-    """Return what the numbers alone do not say, once for all models of which it is true."""
+    """Return what the numbers alone do not say, once for all models and codes it is true of."""
     models: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for cell in row.cells:
             if cell.why:
                 models.setdefault((row.code, cell.why), []).append(clean(cell.model))
-    remarks = [
-        Text(f"{code} {', '.join(names)}: {why}", style="dim")
-        for (code, why), names in models.items()
+    codes: dict[tuple[str, str], list[str]] = {}
+    for (code, why), names in models.items():
+        codes.setdefault((", ".join(names), why), []).append(code)
+    return [
+        Text(f"{', '.join(sorted(listed))} {names}: {why}", style="dim")
+        for (names, why), listed in codes.items()
     ]
-    return remarks
 
 
 def _first_advice(result: CheckupResult) -> list[Text]:
@@ -72,7 +75,7 @@ def _first_advice(result: CheckupResult) -> list[Text]:
     lines = []
     for examined in result.examinations:
         for finding in result.findings:
-            if finding.model == examined.model and not finding.known and not finding.passed:
+            if finding.model == examined.model and is_alarm(finding):
                 line = Text(f"{clean(examined.model)}, first: ", style="bold")
                 lines.append(line.append(clean(finding.advice), style="not bold"))
                 break
@@ -119,7 +122,7 @@ def next_command(result: CheckupResult) -> str:
     It scans the first model with an alarm; else it reads more text where too little was read for an
     alarm; else it looks at what the states of the first model give away.
     """
-    alarms = [finding for finding in result.findings if not finding.known and not finding.passed]
+    alarms = [finding for finding in result.findings if is_alarm(finding)]
     short = [examined for examined in result.examinations if examined.too_few]
     if alarms:
         verb = "scan"

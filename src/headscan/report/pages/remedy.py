@@ -40,6 +40,22 @@ TERMS = {
         places=3,
         spread=True,
     ),
+    "ndcg_at_10": Term(
+        "nDCG@10",
+        "Graded relevance of the ten nearest documents, discounted by rank; 1 is the best order.",
+        places=3,
+        spread=True,
+    ),
+    "mrr": Term(
+        "MRR", "Mean reciprocal rank of the first relevant document.", places=3, where="page"
+    ),
+    "ndcg_at_10_gain": Term(
+        "gain",
+        "Change of nDCG@10 against the vectors as they are, paired by query; intervals hold for "
+        "all remedies at once.",
+        places=3,
+        spread=True,
+    ),
     "hubness": Term(
         "hubness",
         "Skewness of how often an item is among the ten nearest of others: 0.32 by chance, high "
@@ -82,7 +98,7 @@ def _conclusion(result: RemedyResult) -> str:
     paths = [file.path for file in result.exported if (file.remedy, file.format) == (remedy, DENSE)]
     how = f"write it with --export {remedy}."
     if paths:
-        how = f"apply it with headscan.remedies.RemedyTransformer.load({paths[0]!r})."
+        how = f"apply it with headscan.remedies.Remedy.load({paths[0]!r})(vectors)."
     gain = row.number(GAIN) or 0.0
     return f"{remedy} raises recall@1 by {gain:.3f} [{low:.3f}, {high:.3f}]: {how}"
 
@@ -100,7 +116,10 @@ def gains(result: RemedyResult) -> list[Section] | None:
 
 def _retrieval(name: str, rows: list[Row]) -> Section:
     """Return how often queries of a set of pairs find their partner with each remedy."""
+    number = "ndcg_at_10" if "ndcg_at_10" in rows[0] else "recall_at_1"
     columns = ["recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine"]
+    if number == "ndcg_at_10":
+        columns[2:3] = ["ndcg_at_10", "mrr", f"{number}_gain"]
     if rows[0].number("spearman") is not None:
         columns.append("spearman")
     numbers = table(
@@ -108,36 +127,36 @@ def _retrieval(name: str, rows: list[Row]) -> Section:
     )
     figure = Figure(
         f"gain-{name}",
-        partial(_gains, rows),
-        f"Gain in recall@1 of {name}, a line a remedy, with intervals; 0 is the vectors as they "
-        "are",
+        partial(_gains, rows, TERMS[number].title, f"{number}_gain"),
+        f"Gain in {TERMS[number].title} of {name}, a line a remedy, with intervals; 0 is the "
+        "vectors as they are",
         "Intervals right of 0: the remedy helps. Paired by query, wide enough for all remedies at "
         "once.",
     )
     lead = (
-        f"{rows[0]['queries']:,} queries, each to find its partner among {rows[0]['items']:,} "
-        "items; nothing was fitted on any of them."
+        f"{rows[0]['queries']:,} queries search among {rows[0]['items']:,} items; nothing was "
+        "fitted on the queries."
     )
     anchor = f"retrieval-{name}".replace(" ", "-")
     return Section(f"Retrieval: {name}", lead, [numbers, figure], name=anchor)
 
 
-def _gains(rows: list[Row]) -> go.Figure:
+def _gains(rows: list[Row], title: str, gain: str) -> go.Figure:
     """Return the gain of each remedy with its interval, the first remedy on top."""
     remedy_names = []
     values = []
     above = []
     below = []
     for row in reversed(rows):
-        interval = row.interval(GAIN)
+        interval = row.interval(gain)
         if interval is None:
             continue
-        value = row.number(GAIN) or 0.0
+        value = row.number(gain) or 0.0
         remedy_names.append(literal(row.text("remedy")))
         values.append(value)
         below.append(value - interval[0])
         above.append(interval[1] - value)
-    figure = empty("gain in recall@1", "")
+    figure = empty(f"gain in {title}", "")
     figure.add_scatter(
         x=values,
         y=remedy_names,

@@ -29,7 +29,6 @@ RADIUS = 100.0
 TILT = 0.24  # height of a circle seen from the side, by its width
 ARC = 34.0
 UNDEFINED = "not defined at one of the two"
-ALARM_LEVELS = ("alert", "alarm")
 LEAST_SINK_ENERGY = 0.1  # share of the energy from which sinks are mentioned
 
 
@@ -135,7 +134,7 @@ def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
     cosine = row.number(field)
     interval = row.interval(field) if cosine is not None else None
     alarming = any(
-        finding.code == "HS101" and finding.model == model and finding.level in ALARM_LEVELS
+        finding.code == "HS101" and finding.model == model and finding.level == "alarm"
         for finding in result.findings
     )
     return {

@@ -5,6 +5,7 @@ import json
 import lzma
 import zipfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +16,17 @@ from torch import Tensor
 from headscan.run import BadInput
 from headscan.run.memory import unpackable
 from headscan.states.location import Location, by_depth
-from headscan.states.stored import of_object
-from headscan.states.vectors import (
-    DTYPES,
-    FORMATS,
-    Array,
-    FlatRows,
-    StateFormat,
-    Vectors,
-    stored_dtype,
-)
+from headscan.states.precision import SCALES
+from headscan.states.rows import DTYPES, Array, FlatRows, NoStates, stored_dtype
+from headscan.states.stored import flat_items, of_object
+from headscan.states.vectors import DOCUMENTS, FORMATS, TOKENS, StateFormat, Vectors, chosen
+
+BESIDE = (*TOKENS, *DOCUMENTS, *SCALES)
+"""The names of arrays that are not vectors themselves."""
 
 LONGEST_NPY_HEADER = 2**16
 LONGEST_SAFETENSORS_HEADER = 100 * 2**20
+NAMES_SHOWN = 8
 
 UNPACKED_BYTES = 2**28
 """The packed arrays of an archive are unpacked into memory where they take no more than this, and
@@ -95,14 +94,11 @@ class NpzFormat(StateFormat):
     )
     endings = (".npz",)
 
-    def read(self, location: Location, _field: str | None) -> Vectors:
+    def read(self, location: Location, field: str | None) -> Vectors:
         try:
             with zipfile.ZipFile(location.open()) as archive:
-                arrays = {}
-                for entry in archive.infolist():
-                    name = entry.filename.removesuffix(".npy")
-                    arrays[name] = _member(archive, entry, location)
-                return Vectors.of_arrays(location.name, arrays, location.path)
+                arrays = _members(archive, location, field)
+                return Vectors.of_arrays(location.name, arrays, location.path, field)
         except (*DAMAGED, NotImplementedError, RuntimeError) as error:
             reason = str(error).rstrip(".") or "it says that it is larger than the memory"
             raise BadInput(
@@ -134,6 +130,21 @@ class Unpacked:
             raise BadInput(f"{self.path} cannot be unpacked: {str(error).rstrip('.')}.") from error
 
 
+def _members(archive: zipfile.ZipFile, location: Location, field: str | None) -> dict[str, Array]:
+    """Return the arrays of an archive; BadInput where one that is read cannot hold states."""
+    names = [entry.filename.removesuffix(".npy") for entry in archive.infolist()]
+    sites = [name for name in names if name not in BESIDE]
+    wanted = chosen(location.path, sites, field)
+    arrays = {}
+    for name, entry in zip(names, archive.infolist(), strict=True):
+        if name in wanted:
+            arrays[name] = _member(archive, entry, location)
+        elif name in BESIDE:
+            with suppress(NoStates):  # texts, for example
+                arrays[name] = _member(archive, entry, location)
+    return arrays
+
+
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, location: Location) -> Array:
     """Return the array in a member of an archive."""
     name = f"{location.path}, {entry.filename.removesuffix('.npy')}"
@@ -154,21 +165,28 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, location: Location
 class PytorchFormat(StateFormat):
     title = "torch.save"
     tried = "torch"
-    sentence = "A tensor, or a dict of tensors by site; mapped, and nothing in the file is run."
+    sentence = (
+        "A tensor, or dicts, lists and tuples of tensors, in each other, by site; mapped, and "
+        "nothing in the file is run."
+    )
 
     def recognises(self, location: Location) -> bool:
         return location.suffix in (".pt", ".pth") and not location.is_folder
 
-    def read(self, location: Location, _field: str | None) -> Vectors:
+    def read(self, location: Location, field: str | None) -> Vectors:
         content = _torch_content(location)
-        if isinstance(content, dict):
-            content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-        for value in content.values() if isinstance(content, dict) else [content]:
-            if isinstance(value, Tensor) and value.layout is not torch.strided:
-                raise BadInput(
-                    f"{location.path} holds a sparse tensor: save it dense (tensor.to_dense())."
-                )
-        return of_object(content, location.name)
+        if isinstance(content, Tensor):
+            content = {"vectors": content}
+        leaves = flat_items(content)
+        tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
+        if leaves and not tensors:
+            names = ", ".join(list(leaves)[:NAMES_SHOWN])
+            raise BadInput(f"{location.path} holds no tensors; it has: {names}.")
+        if any(tensor.layout is not torch.strided for tensor in tensors.values()):
+            raise BadInput(
+                f"{location.path} holds a sparse tensor: save it dense (tensor.to_dense())."
+            )
+        return of_object(tensors, location.name, field)
 
 
 def _torch_content(location: Location) -> Any:
@@ -199,20 +217,22 @@ class SafetensorsFormat(StateFormat):
             return True
         return location.is_folder and bool(location.files(".safetensors"))
 
-    def read(self, location: Location, _field: str | None) -> Vectors:
+    def read(self, location: Location, field: str | None) -> Vectors:
         files = location.files(".safetensors") if location.is_folder else [location]
-        return Vectors.joined(location.name, [_safetensors(file) for file in files])
+        return Vectors.joined(location.name, [_safetensors(file, field) for file in files])
 
 
-def _safetensors(location: Location) -> Vectors:
+def _safetensors(location: Location, field: str | None) -> Vectors:
     tensors = read_header(location)
+    wanted = chosen(location.path, [name for name in tensors if name not in BESIDE], field)
     arrays: dict[str, Array] = {}
     for name in by_depth(tensors):
         tensor = tensors[name]
-        if tensor.dtype is torch.bool:
+        if tensor.dtype is not torch.bool and (name in wanted or name in BESIDE):
+            arrays[name] = (tensor.shape, tensor.rows)
+        elif name in wanted:
             raise BadInput(f"{location.path} holds '{name}' in a dtype that no states have.")
-        arrays[name] = (tensor.shape, tensor.rows)
-    return Vectors.of_arrays(location.name, arrays, location.path)
+    return Vectors.of_arrays(location.name, arrays, location.path, field)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def _arrow(location: Location, field: str | None) -> Vectors:
             raise table_refusal(location, "Arrow", error) from error
         return values
 
-    types = column_types(location, table.schema)
+    types = column_types(location, table.schema, field)
     return Table(location.path, types, table.num_rows, read).vectors(field)
 
 

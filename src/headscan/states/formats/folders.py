@@ -14,7 +14,8 @@ from headscan.model.sentence import SENTENCE
 from headscan.run import BadInput, Json, write_atomic
 from headscan.states.formats.arrays import read_header
 from headscan.states.location import Location
-from headscan.states.vectors import FORMATS, JoinedRows, Rows, StateFormat, Vectors
+from headscan.states.rows import JoinedRows, Rows
+from headscan.states.vectors import FORMATS, StateFormat, Vectors, chosen
 
 INDEX = "states.json"
 LAYOUT = "headscan-states"
@@ -172,13 +173,13 @@ class HeadscanFormat(StateFormat):
     def recognises(self, location: Location) -> bool:
         return location.is_folder and (location / INDEX).exists
 
-    def read(self, location: Location, _field: str | None) -> Vectors:
+    def read(self, location: Location, field: str | None) -> Vectors:
         index = StoredIndex.read(location / INDEX)
         if not index.shards:
             raise BadInput(
                 f"{location.path} holds no states yet: `headscan states` was interrupted at once."
             )
-        sites = [site.site for site in index.sites]
+        sites = chosen(location.path, [site.site for site in index.sites], field)
         names = [*sites, "token_ids", "documents"]
         if index.alone:
             names.append("lengths")

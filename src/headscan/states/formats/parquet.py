@@ -41,7 +41,7 @@ def _parquet(location: Location, field: str | None) -> Vectors:
         file = ParquetFile(location.open() if location.remote else location.path)
     except (pa.ArrowException, OSError, ValueError) as error:  # a column's name may be no UTF-8
         raise table_refusal(location, "Parquet", error) from error
-    types = column_types(location, file.schema_arrow)
+    types = column_types(location, file.schema_arrow, field)
     columns = _Columns(file, location.path)
     return Table(location.path, types, file.metadata.num_rows, columns.read).vectors(field)
 

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from headscan.run import BadInput, Finding, Option, Registry, Settings
-from headscan.run.kinds import KINDS
+from headscan.training.monitor.kinds import ALARM_KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,12 @@ class Alarm:
 
     def finding(self) -> Finding:
         """Return the alarm as every verb writes its findings."""
-        names = {kind.code: kind.name for kind in KINDS}
+        kind = ALARM_KINDS.get(self.code)
+        name = "" if kind is None else kind.name  # a rule of a user has no kind
         return Finding(
-            code=names.get(self.code, self.code),
-            level="alert",
+            code=self.code,
+            name=name,
+            level="alarm",
             sentence=self.sentence,
             site=self.site,
             value=self.value,
@@ -61,7 +63,7 @@ class AlarmRule(Settings):
     """One rule: which quantity, and how much worse is too much.
 
     Attributes:
-        code: the code of its finding, as `headscan.run.findings` lists it.
+        code: the code of its finding, as `headscan.training.monitor.kinds` lists it.
         quantity: the column of a reading that it reads, FAMILY/NAME of a family; "loss" is the
             Trainer's.
         memory: readings before the latest that it needs.

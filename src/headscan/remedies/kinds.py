@@ -1,0 +1,35 @@
+"""The kinds of findings that a trial of remedies can have."""
+
+from headscan.run.kinds import TEST, declare
+
+HELPS = declare(
+    "HS410",
+    "HELPS",
+    "remedy",
+    "A remedy improves retrieval.",
+    "interval of the gain above 0",
+    TEST,
+)
+NO_HELP = declare(
+    "HS411",
+    "NO_HELP",
+    "remedy",
+    "No remedy improves retrieval.",
+    "no gain's interval above 0",
+    TEST,
+)
+HARMS = declare(
+    "HS412",
+    "HARMS",
+    "remedy",
+    "A remedy lowers retrieval.",
+    "interval of the gain below 0",
+    TEST,
+)
+FEW = declare(
+    "HS413",
+    "FEW",
+    "remedy",
+    "Remedies were fitted on few vectors.",
+    "below four vectors a dimension",
+)
