@@ -69,6 +69,9 @@ def test_open_shows_a_page_and_a_list_of_pages(folder):
         ("%3Ctwo%3E", "&lt;two&gt;"),
         ("%3Cone%3E", "&lt;one&gt;"),
     ]
+    assert "highest level" in listed
+    assert re.search(r"<bdi>[!·+] (alarm|notice|fine)</bdi>", listed)
+    assert len(listed) < 100_000  # no pictures
     (folder / "headscan-results" / "<one>" / "report.html").unlink()
     assert headscan("open", "headscan-results/<one>").stdout.endswith("%3Cone%3E/report.html\n")
     assert (folder / "headscan-results" / "<one>" / "report.html").stat().st_size > 1_000_000
