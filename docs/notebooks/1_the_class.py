@@ -61,7 +61,7 @@ for row in twins.sites:
 # of the same size, are what it is compared with. Later in training the cone of this small model is
 # mostly gone:
 late = headscan.scan("gpt-vanilla", "stories", max_tokens=3200, context=64, null=True)
-frame = late.frame(nulls=True)
+frame = late.frame(nulls=True, long=False)
 print(
     frame.xs("block.3", level="site")[["null", "average_cosine", "effective_rank"]].to_string(
         index=False

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from headscan.comparison.nulls import NullWords
 from headscan.comparison.similarity import SimilarityWords
-from headscan.run import DataFrame, Interval, Result, Row, dataframe
+from headscan.run import BadInput, DataFrame, Interval, Result, Row, tidy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class CompareResult(Result):
             fields = dict(vars(cell))
             del fields["tests"]
             rows.append(fields)
-        table = dataframe(rows)
+        table = tidy(rows)
         if measure is None:
             return table
         of_measure = table[table["measure"] == measure]
@@ -141,6 +141,24 @@ class DamageResult(CompareResult):
     shape: list[Row] = field(default_factory=list)
     choices: list[Row] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+
+    def frame(self, measure: str | None = None) -> DataFrame:
+        """Return one row for each part that was exchanged and each mode.
+
+        Where no part was exchanged alone, the rows are those of the whole model. `measure` names
+        another table: damage, totals, shape or choices.
+        """
+        tables: dict[str, list[Row]] = {
+            "damage": self.damage,
+            "totals": [Row({"of": name} | dict(row)) for name, row in self.totals.items()],
+            "shape": self.shape,
+            "choices": self.choices,
+        }
+        if measure is None:
+            measure = "damage" if self.damage else "totals"
+        if measure not in tables:
+            raise BadInput(f"There is no table {measure!r}; there are: {', '.join(tables)}.")
+        return tidy(tables[measure])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def plain(value: object) -> Json:
         }
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
+    if isinstance(value, FunctionType):
+        return value.__qualname__
     if hasattr(value, "tolist"):  # numpy's arrays and numbers, torch's tensors
         return plain(value.tolist())
     return str(value)

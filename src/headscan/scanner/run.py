@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Unpack
 
-from headscan.measures.measure import Group, Measure, group
+from headscan.measures.measure import Group, Measure, MeasureFunction, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
 from headscan.model.sentence import SENTENCE
@@ -29,7 +29,7 @@ from headscan.scanner.findings import findings
 from headscan.scanner.memory import memory_bound
 from headscan.scanner.probe_runner import PassOptions
 from headscan.scanner.result import ProbeRecord, ScanResult
-from headscan.scanner.selection import choose
+from headscan.scanner.selection import MeasuresLike, choose
 from headscan.scanner.site_cells import SUFFIXES
 from headscan.scanner.sources import listed_sources, open_subjects
 from headscan.states import SourcesLike
@@ -78,7 +78,7 @@ def scan(
     ] = False,
     sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0, group="Limits")] = 600,
     measures: Annotated[
-        str | Sequence[str] | None,
+        str | Sequence[str | MeasureFunction] | None,
         Option(
             "More measures: globs of names or groups, comma-separated (such as "
             "'rogue,words,spectra'), 'all' but the expensive ones, or 'expensive' for everything. "
@@ -363,7 +363,7 @@ def estimate_scan(
     sites: str | None,
     skip_first: int,
     null: bool,
-    measures: str | Sequence[str] | None,
+    measures: MeasuresLike,
     pairs: Sequence[str | os.PathLike[str]],
     batch: int | None,
     engine: str,

@@ -99,7 +99,7 @@ def _conclusion(result: RemedyResult) -> str:
     paths = [file.path for file in result.exported if (file.remedy, file.format) == (remedy, DENSE)]
     how = f"write it with --export {remedy}."
     if paths:
-        how = f"apply it with headscan.remedies.RemedyTransformer.load({paths[0]!r})."
+        how = f"apply it with headscan.remedies.Remedy.load({paths[0]!r})(vectors)."
     gain = row.number(GAIN) or 0.0
     return f"{remedy} raises recall@1 by {gain:.3f} [{low:.3f}, {high:.3f}]: {how}"
 
