@@ -57,12 +57,8 @@ UNTIMED = frozenset(
     }
 )
 """Scripts whose numbers no clock decides."""
-HEAD = """# Benchmarks
-
-Written by `make bench`. Each section is one script of `benchmarks/`, titled by its claim; its
-ratios are measured in one run, so a busy machine slows both sides. Times are seconds of wall clock
-unless said otherwise.
-"""
+HEAD = (HERE / "head.md").read_text(encoding="utf-8")
+"""The claims: a table whose numbers are those of the sections."""
 
 
 class Failed(Exception):

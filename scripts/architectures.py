@@ -17,18 +17,15 @@ import argparse
 import copy
 import inspect
 import logging
-import sys
 import traceback
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -82,15 +79,13 @@ MLA = {"num_key_value_heads": 4, "qk_head_dim": 16}
 MROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}}
 SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
-        "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 "
-        "minicpm3 mistral_large4 youtu dots3_note dots3_note_text esmc glm5_next longcat_flash".split(), MLA
+        ["axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2", "minicpm3", "mistral_large4", "youtu", "dots3_note", "dots3_note_text", "esmc", "glm5_next", "longcat_flash"],
+        MLA,
     ),
+    **dict.fromkeys(["qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text", "qwen3_next"], FULL_LAST),
     **dict.fromkeys(
-        "qwen3_5_text qwen3_5_moe_text qwen4_exp_text qwen3_next".split(), FULL_LAST
-    ),
-    **dict.fromkeys(
-        "glm4v_text glm46v_text glm4v_moe_text glm_ocr_text qwen2_vl_text paddleocr_vl_text "
-        "qwen2_5_vl_text qwen2_5_omni_text".split(), MROPE
+        ["glm4v_text", "glm46v_text", "glm4v_moe_text", "glm_ocr_text", "qwen2_vl_text", "paddleocr_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text"],
+        MROPE,
     ),
     "gptj": {"rotary_dim": 4},
     "codegen": {"rotary_dim": 4},
@@ -339,7 +334,11 @@ def stack_differences(stack: Any, states: dict[str, Tensor], own: Any) -> dict[s
     hidden = own.get(f"{prefix.rstrip('.')}_hidden_states" if prefix else "hidden_states")
     if hidden is None:
         last = own.get("encoder_last_hidden_state" if prefix == "encoder." else "last_hidden_state")
-        return {} if last is None else {final or blocks[-1]: distance(states[final or blocks[-1]], last)}
+        return (
+            {}
+            if last is None
+            else {final or blocks[-1]: distance(states[final or blocks[-1]], last)}
+        )
     hidden = [state[0] if isinstance(state, tuple) else state for state in hidden]
     orders: list[list[str | None]] = [
         [embedding, *blocks],
@@ -388,7 +387,10 @@ def main() -> None:
     number, count = map(int, arguments.shard.split("/"))
     for entry in chosen[number::count]:
         row = examine(entry)
-        print(f"{row.state:8} {entry.kind:10} {entry.model_type:20} {entry.model:36} {row.compared:3} {row.sites} | {row.text}", flush=True)
+        print(
+            f"{row.state:8} {entry.kind:10} {entry.model_type:20} {entry.model:36} {row.compared:3} {row.sites} | {row.text}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

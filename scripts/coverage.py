@@ -1,11 +1,11 @@
-"""Write docs/coverage.md: which sites headscan finds in which family, each compared with the
-model's own hidden states.
+"""Write docs/generated/coverage.md: which sites headscan finds in which family, each compared with
+the model's own hidden states.
 
 Every family is built from a tiny configuration with random weights, so nothing is downloaded. The
 same builders and the same comparison run in tests/model/test_coverage.py, which also fails when
-docs/coverage.md is not up to date.
+docs/generated/coverage.md is not up to date.
 
-    python scripts/coverage.py            # writes docs/coverage.md
+    python scripts/coverage.py            # writes docs/generated/coverage.md
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from headscan.model import Lens
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "generated" / "coverage.md"
 LENGTH = 11
 DECODER_LENGTH = 9
 
@@ -513,7 +513,7 @@ What to know when reading the numbers:
 
 
 def page(results: list[tuple[Family, Comparison]]) -> str:
-    """The whole of docs/coverage.md."""
+    """The whole of docs/generated/coverage.md."""
     return HEADER + "\n".join(row(family, result) for family, result in results) + "\n" + FOOTER
 
 

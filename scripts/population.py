@@ -191,7 +191,7 @@ def contributed(path: str) -> list[Reference]:
 
 
 def pages() -> dict[Path, str]:
-    """The page that shows the table, as it must be: docs/population.md."""
+    """The page that shows the table, as it must be: docs/generated/population.md."""
     rows = list(population())
     healthy = [row for row in rows if row.kind == "healthy"]
     known = [code for code in CONDITIONS if any(code in row.values for row in rows)]
@@ -218,7 +218,7 @@ def pages() -> dict[Path, str]:
     ]
     for title, codes in zip(("Shape", "Prediction", "Leak", "Remedy"), by_question, strict=True):
         parts += [f"## {title}", table(rows, codes)] if codes else []
-    return {ROOT / "docs" / "population.md": "\n\n".join(parts) + "\n"}
+    return {ROOT / "docs" / "generated" / "population.md": "\n\n".join(parts) + "\n"}
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headscan import _interrupt  # noqa: F401 (first, as what follows takes a tenth of a second)
 from headscan.report import present
 from headscan.run.errors import BadInput
 from headscan.run.kinds import KINDS

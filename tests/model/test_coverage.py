@@ -1,5 +1,5 @@
-"""Every family: embedding, blocks, final norm and logits equal the model's own; docs/coverage.md
-tells the truth.
+"""Every family: embedding, blocks, final norm and logits equal the model's own;
+docs/generated/coverage.md tells the truth.
 """
 
 import pytest

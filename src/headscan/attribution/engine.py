@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from headscan.model import Lens
 from headscan.model.inputs import pooled
 from headscan.model.recording import evaluating
 from headscan.model.sentence import Pooling, declared_pooling
-from headscan.run import BadInput
+from headscan.run import BadInput, exhausted
+from headscan.run.exhaustion import give_back
 
 GIB = 2**30
 PACKED_TOKENS = 1024
@@ -103,9 +104,24 @@ class Engine:
     ) -> Float[Tensor, "B P V"]:
         """Return logits at positions, or the sentence vectors [B, 1, d].
 
+        Where memory runs out, rows are run in smaller pieces, unless gradients are recorded.
         `grad`: whether gradients are recorded.
         """
-        self.tokens_computed += embeds.shape[0] * embeds.shape[1]
+        rows = len(embeds)
+        self.tokens_computed += rows * embeds.shape[1]
+        if grad or rows < 2:
+            return self._pass(embeds, positions, grad)
+        pieces: list[Tensor] = []
+
+        def run_piece(begin: int, end: int) -> None:
+            pieces.append(self._pass(embeds[begin:end], positions, grad))
+
+        self.lens.limit.run(rows, run_piece)
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def _pass(
+        self, embeds: Float[Tensor, "B T e"], positions: Sequence[int], grad: bool
+    ) -> Float[Tensor, "B P V"]:
         if self.pools:
             return self._sentence_vectors(embeds, grad)
         index = torch.tensor(list(positions), device=embeds.device)
@@ -149,9 +165,28 @@ class Engine:
         """Return the logits [R, P, V] of each segment's rows; in one pass where they are packed."""
         if self.packed is not None:
             self.tokens_computed += sum(segment.tokens for segment in segments)
-            return self.packed.logits(segments)
+            return self._packed_logits(self.packed, segments)
         with torch.inference_mode():
             return [self.logits(segment.embeds, segment.positions) for segment in segments]
+
+    def _packed_logits(self, packed: Packed, segments: Sequence[Segment]) -> list[Tensor]:
+        """Return the logits of packed rows; in passes of half the rows where memory runs out."""
+        try:
+            return packed.logits(segments)
+        except (MemoryError, RuntimeError) as error:
+            rows = sum(segment.rows for segment in segments)
+            if rows < 2 or not exhausted(error):
+                raise
+        give_back()
+        self.lens.limit.shrink(rows, rows // 2)
+        if len(segments) > 1:
+            half = len(segments) // 2
+            first = self._packed_logits(packed, segments[:half])
+            return first + self._packed_logits(packed, segments[half:])
+        segment = segments[0]
+        halves = [replace(segment, embeds=embeds) for embeds in segment.embeds.tensor_split(2)]
+        pieces = [self._packed_logits(packed, [half])[0] for half in halves]
+        return [torch.cat(pieces)]
 
     def _agrees(
         self,

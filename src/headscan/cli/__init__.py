@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from headscan import BadInput, __version__
 from headscan.cli.guard import guarded, print_fault
 from headscan.run.errors import nearest
+from headscan.run.exhaustion import exhausted, memory_ran_out
+from headscan.run.files import SIGNALS
 
 if TYPE_CHECKING:
     from headscan.cli.command import Command
@@ -66,6 +68,8 @@ VERBS = {
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 BARE = ("figures", "models", "sites", "rerun", "open")  # commands without a result of their own
+EXAMPLES = ("gpt-vanilla", "gpt-headless", "gpt-vanilla-early", "gpt-headless-early")
+"""The example models, known here without the libraries that compute."""
 PLUGIN_VERBS = "headscan.verbs"
 """The group of entry points by which an installed package brings verbs: each names a `Command`, or
 a function under `@verb`.
@@ -117,9 +121,10 @@ def command_of(name: str) -> Command:
         return COMMANDS[name]
     plugins = _plugins()
     if name not in plugins:
-        raise BadInput(
-            f"There is no verb {name!r}.{nearest(name, verbs())} `headscan --help` lists the verbs."
-        )
+        hint = nearest(name, verbs())
+        if not hint and (Path(name).exists() or "/" in name or name in EXAMPLES):
+            hint = f" To examine a model: headscan checkup {name} --text TEXT."
+        raise BadInput(f"There is no verb {name!r}.{hint} `headscan --help` lists the verbs.")
     command = plugins[name].load()
     if isinstance(command, Command):
         return command
@@ -167,6 +172,10 @@ def _check_text(argv: Sequence[str]) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line, given as words; the exit status."""
+    for word in argv:
+        if not word.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            spelt = os.fsencode(word).decode("utf-8", "backslashreplace")
+            raise BadInput(f"The name of the file {spelt} is not UTF-8: rename it.")
     if not argv or argv[0] in ("--help", "-h"):
         fill = partial(textwrap.fill, width=78, subsequent_indent=" " * 15)
         rows = [fill(about, initial_indent=f"  {name:12} ") for name, about in verbs().items()]
@@ -183,7 +192,8 @@ def run(argv: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
     if name in BARE:
-        app = getattr(import_module("headscan.cli.commands"), f"{name}_app")()
+        make_app = getattr(import_module("headscan.cli.commands"), f"{name}_app")
+        app = make_app(run) if name == "rerun" else make_app()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
     arguments = list(argv[1:])
@@ -214,16 +224,27 @@ ENVIRONMENT = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
     errno.ECONNRESET,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.ENODEV,
+    errno.ENXIO,
 }
-"""What the machine refuses, and no program can mend."""
+"""What the machine refuses, and no program can mend; the last eight, of a network's disks."""
 
 
 def main() -> NoReturn:
     """Run the command line: exit 0 when done, 2 on bad input (one sentence), 74 where the machine
-    refused (a full disk), 130 when interrupted, 1 on a fault.
+    refused (memory that ran out, a full disk, one that is gone), 130 when interrupted, 1 on a
+    fault.
     """
-    # a polite kill saves its state as Ctrl-C does
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # a polite kill and a terminal that is closed save the state as Ctrl-C does
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            signal.signal(number, signal.default_int_handler)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -249,7 +270,7 @@ def _main(argv: Sequence[str]) -> NoReturn:
         sys.exit(run(argv))
     except BadInput as error:
         print(f"headscan: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.status)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
@@ -261,6 +282,11 @@ def _main(argv: Sequence[str]) -> NoReturn:
         with suppress(OSError):  # what is left to be written there cannot be
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if error.errno == errno.ENAMETOOLONG else 74)
+    except (MemoryError, RuntimeError) as error:
+        if not exhausted(error):
+            raise
+        print(f"headscan: {memory_ran_out(error, ())}", file=sys.stderr)
+        sys.exit(74)
     except KeyboardInterrupt:
         resume = "" if argv[0] in BARE else " Continue with the same command and --resume."
         print(f"headscan: interrupted.{resume}", file=sys.stderr)

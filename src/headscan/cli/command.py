@@ -7,6 +7,7 @@ import inspect
 import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -225,7 +226,12 @@ class Invocation:
             print(*command.estimate()(*subject, **self.options), sep="\n")
             return 0
 
-        folder = self._folder(subject)
+        with self._folder(subject) as folder:
+            return self._run_in(folder, subject)
+
+    def _run_in(self, folder: Path, subject: list[Any]) -> int:
+        """Show a finished result again, or call the verb; return the exit status."""
+        self.options["out"] = folder
         finished = finished_before(
             folder,
             resume=bool(self.options.get("resume")),
@@ -255,18 +261,15 @@ class Invocation:
             return [subjects]
         return [self.options.pop("subject")] if "subject" in self.options else []
 
-    def _folder(self, subject: list[Any]) -> Path:
-        """Return the folder of the result, and make it an option of the verb."""
+    def _folder(self, subject: list[Any]) -> AbstractContextManager[Path]:
+        """Return the folder of the result; a default one is held while the command runs."""
         if "out" not in self.options:
             names = _folder_names(subject, self.options, self.command.arguments)
             default = default_folder(self.name, *names)
-            resume = bool(self.options.get("resume"))
-            self.options["out"] = free_folder(default, resume=resume)
+            return free_folder(default, resume=bool(self.options.get("resume")))
         if not self.options["out"]:
             raise headscan.BadInput("--out is empty.")
-        folder = Path(self.options["out"])
-        self.options["out"] = folder
-        return folder
+        return nullcontext(Path(os.path.expanduser(self.options["out"])))
 
     def _call(self, subject: list[Any]) -> headscan.Result:
         """Return the result of the verb, with progress on standard error."""

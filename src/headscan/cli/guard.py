@@ -77,5 +77,8 @@ def console(stream: Any = None, **options: Any) -> Any:
             for text, style, control in super().render(*positional, **named):
                 yield Segment(text if control else shown(text), style, control)
 
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the program with status 1
+
     stream = stream or sys.stdout
     return Shown(file=getattr(stream, "behind", stream), **options)

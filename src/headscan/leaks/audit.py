@@ -33,6 +33,11 @@ def audit(exposure: Exposure, texts: list[list[int]], settings: PrivacySettings,
         BadInput: a model that is not causal, a text that is too short, a prior that the model does
             not give.
     """
+    if not bool(exposure.lens.input_embeddings.isfinite().all()):
+        raise BadInput(
+            f"The input embeddings of '{exposure.lens.name}' hold values that are not finite: its "
+            "weights are damaged."
+        )
     if not exposure.combined.causal:
         raise BadInput(
             "This release is read from left to right and needs a causal model: choose --release "

@@ -52,11 +52,11 @@ class LeakRow:
     tokens: int
     prior_bits: Annotated[
         float | None,
-        Term(
-            "bits, prior", "Entropy of a token given those before it, under the prior.", unit=BITS
-        ),
+        Term("prior bits", "Entropy of a token given those before it, under the prior.", unit=BITS),
     ]
-    bits_lower: Annotated[float | None, Term("at least", "Proved from below.", "U(2σ), Fano", BITS)]
+    bits_lower: Annotated[
+        float | None, Term("lower bound", "Proved from below.", "U(2σ), Fano", BITS)
+    ]
     bits_upper: Annotated[
         float | None, Term("upper bound", "Proved from above.", "U(σ), Gaussian, entropy", BITS)
     ]

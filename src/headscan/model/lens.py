@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
 from headscan.model.building import Blank
+from headscan.model.grid import dequantised
 from headscan.model.identity import Origin, identify_files, model_identity, tensor_rows
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Preparation, prepare
-from headscan.model.recording import Recorder, patched, record
+from headscan.model.recording import Recorder, patched, record, record_within_memory
 from headscan.model.sentence import SentenceHead, live_sentence_head, sentence_head
 from headscan.model.settings import Building, Loading, TokenizerLike
 from headscan.model.sites import SiteDescription, Tap, match_sites
@@ -23,6 +24,8 @@ from headscan.model.stacks import Stack, find_structure
 from headscan.model.tokenizer import load_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import BadInput, Json, ModelRecord, Run
+from headscan.run.exhaustion import FittingSize
+from headscan.run.locks import model_lock
 from headscan.text.prompts import Limits, require_tokenizer
 
 
@@ -82,9 +85,11 @@ class Lens(Memo):
         self.name = name
         self.origin = Origin()
         self.context_length = context_length(model)
+        self.limit = FittingSize()
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
-        self.stacks, self._taps, self._switches = find_structure(model, self.context_length)
+        with model_lock(model):
+            self.stacks, self._taps, self._switches = find_structure(model, self.context_length)
         self.sites: tuple[str, ...] = tuple(self._taps)
         self.depth: int = sum(stack.depth for stack in self.stacks)
         self.notes: list[str] = [note for stack in self.stacks for note in stack.notes]
@@ -199,8 +204,10 @@ class Lens(Memo):
     ) -> dict[str, Float[Tensor, "B T width"]]:
         """Run the model as far as the deepest of `sites`, and return the states that passed them.
 
-        Later layers are not computed. The model runs in evaluation mode (and is put back into its
-        own mode), without cache, with its own masks and positions. No hook is left behind.
+        Later layers are not computed. One thread runs the model at a time. Where memory runs out,
+        the rows are run in smaller pieces (`limit.notes` says so), unless gradients are recorded.
+        The model runs in evaluation mode (and is put back into its own mode), without cache, with
+        its own masks and positions. No hook is left behind.
 
         Args:
             input_ids: token ids [B, T], as a tensor, an array or nested lists; or `inputs_embeds`,
@@ -226,7 +233,12 @@ class Lens(Memo):
             input_ids, inputs_embeds, attention_mask, decoder_input_ids, matched
         )
         taps = [self._taps[site] for site in matched]
-        states = record(self.model, taps, inputs, each, grad=grad, restore=self._switches)
+        if grad:
+            states = record(self.model, taps, inputs, each, grad=True, restore=self._switches)
+        else:
+            states = record_within_memory(
+                self.model, taps, inputs, each, limit=self.limit, restore=self._switches
+            )
         return {} if each else {site: states[site] for site in matched}
 
     def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:
@@ -269,6 +281,7 @@ class Lens(Memo):
         0.0
         """
         with ExitStack() as patches:
+            patches.enter_context(model_lock(self.model))
             for site, function in changes.items():
                 patches.enter_context(patched(self.tap(site), function))
             yield
@@ -382,9 +395,16 @@ class Lens(Memo):
             context=self.context_length,
             quantize=self.origin.quantize,
             random_init=self.origin.random_init,
+            dequantised=self._dequantised(),
             notes=list(self.notes),
             sha256=dict(self.once("sha256", self.origin.sha256)),
         )
+
+    def _dequantised(self) -> str:
+        """Return a sentence on weights of few bits that were loaded in full precision."""
+        if self.origin.source is None or self.origin.quantize is not None:
+            return ""
+        return self.once("dequantised", lambda: dequantised(self.model))
 
     def _parameter_count(self) -> int:
         if hasattr(self.model, "num_parameters"):
@@ -414,6 +434,8 @@ class Lens(Memo):
             role: which of a verb's models it is ("model 2"), whatever its name is.
             named: whether its name is recorded, too.
         """
+        if self.limit not in run.limits:
+            run.limits.append(self.limit)
         if run.folder is None:
             return
         model_record = self.provenance()

@@ -26,7 +26,7 @@ from headscan.model.settings import Building, choose_device, memory_of
 from headscan.model.source import Source, auto_class
 from headscan.model.tokenizer import load_tokenizer
 from headscan.model.weights import check_packer, quantization, settled
-from headscan.run import PENDING, BadInput, Json, Run
+from headscan.run import PENDING, BadInput, Json, Run, exhausted
 
 BYTES_PER_ENTRY = {
     "float64": 8.0,
@@ -191,6 +191,8 @@ class Preparation:
         except SafetensorError as error:
             raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
         except Exception as error:  # a model's own code raises what it likes
+            if exhausted(error):
+                raise
             raise source.fault(error) from error
         return network, report
 
@@ -223,6 +225,8 @@ class Preparation:
             with seeded(seed):
                 return build(self.family, config, self.dtype, self.settings.trusted)
         except Exception as error:  # a model's own code raises what it likes
+            if exhausted(error):
+                raise
             raise self.source.fault(error) from error
 
 

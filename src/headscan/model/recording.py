@@ -5,7 +5,7 @@ module's `forward`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from headscan.model.sites import Tap, first_tensor, input_tensor
 from headscan.run import BadInput
+from headscan.run.exhaustion import FittingSize, exhausted, give_back
+from headscan.run.locks import in_this_thread, model_lock
 
 Args = tuple[Any, ...]
 """The positional arguments of a module's call."""
@@ -191,8 +193,9 @@ class PassProgress:
     that the model has padded.
     """
 
-    def __init__(self, taps: Iterable[Tap]) -> None:
+    def __init__(self, taps: Iterable[Tap], *, own_thread: bool = False) -> None:
         self._taps = tuple(taps)
+        self._own_thread = own_thread
         self._finished_calls: dict[nn.Module, int] = defaultdict(int)
         self._batch_shape: dict[nn.Module, tuple[int, int]] = {}
         self._length: dict[nn.Module, int] = {}
@@ -246,9 +249,9 @@ class PassProgress:
             self._length[module] = inputs[0].shape[1]
 
         with (
-            before_call(shared_modules, reset),
-            before_call(blocks, measure),
-            before_call(padding_stacks, note_length),
+            before_call(shared_modules, self._limited(reset)),
+            before_call(blocks, self._limited(measure)),
+            before_call(padding_stacks, self._limited(note_length)),
         ):
             yield
 
@@ -264,8 +267,11 @@ class PassProgress:
         def count(module: nn.Module, _args: Args, _kwargs: Kwargs, _output: Any) -> None:
             self._finished_calls[module] += 1
 
-        with after_call(shared_modules, count):
+        with after_call(shared_modules, self._limited(count)):
             yield
+
+    def _limited(self, function: Callable[..., None]) -> Callable[..., None]:
+        return in_this_thread(function) if self._own_thread else function
 
 
 @contextmanager
@@ -332,16 +338,25 @@ class Recorder:
     """A context in which `each(site, tensor)` is called whenever the model passes one of the taps.
 
     The tensor is the live one, with its gradient where gradients are on: copy it before storing or
-    changing it. With `stop`, a forward pass is cut off by raising `Stop` once every tap has been
-    passed.
+    changing it.
+
+    Args:
+        stop: whether a forward pass is cut off by raising `Stop` once every tap has been passed.
+        own_thread: whether forward passes in other threads than this one are left alone.
     """
 
     def __init__(
-        self, taps: Sequence[Tap], each: Callable[[str, Tensor], Any], *, stop: bool = False
+        self,
+        taps: Sequence[Tap],
+        each: Callable[[str, Tensor], Any],
+        *,
+        stop: bool = False,
+        own_thread: bool = False,
     ) -> None:
         self.taps = tuple(taps)
         self.each = each
         self.stop = stop
+        self.own_thread = own_thread
         self._hooks = ExitStack()
         self._progress = PassProgress(self.taps)
         self._unread: set[str] = set()
@@ -351,7 +366,7 @@ class Recorder:
 
     def __enter__(self) -> "Recorder":
         self._unread = {tap.site for tap in self.taps}
-        self._progress = PassProgress(self.taps)
+        self._progress = PassProgress(self.taps, own_thread=self.own_thread)
         with ExitStack() as hooks:  # removes those that are set if one cannot be set
             hooks.enter_context(self._progress.counting_from_start())
             for tap in self.taps:
@@ -384,8 +399,11 @@ class Recorder:
                 self._read(tap, first_tensor(output))
 
         if tap.where == "input":
-            return before_call(tap.module, read_input)
-        return after_call(tap.module, read_output)
+            return before_call(tap.module, self._limited(read_input))
+        return after_call(tap.module, self._limited(read_output))
+
+    def _limited(self, function: Callable[..., None]) -> Callable[..., None]:
+        return in_this_thread(function) if self.own_thread else function
 
     def _read(self, tap: Tap, states: Tensor | None) -> None:
         if states is None:
@@ -407,8 +425,9 @@ def record(
 ) -> dict[str, Tensor]:
     """Run the model in evaluation mode as far as the deepest tap, and return the states by site.
 
-    With `each`, `each(site, states)` is called instead, and the result is empty. `restore`: give a
-    model that switches itself its own settings back afterwards.
+    With `each`, `each(site, states)` is called instead, and the result is empty. One thread runs
+    the model at a time. `restore`: give a model that switches itself its own settings back
+    afterwards.
     """
     states_by_site: dict[str, Tensor] = {}
     overwritten = {tap.site for tap in taps if tap.overwritten}
@@ -417,11 +436,88 @@ def record(
         states_by_site[site] = states.clone() if site in overwritten else states
 
     with (
+        model_lock(model),
         suppress(Stop),
         torch.set_grad_enabled(grad),
         evaluating(model),
         restored(model) if restore else nullcontext(),
-        Recorder(taps, each or store, stop=True),
+        Recorder(taps, each or store, stop=True, own_thread=True),
     ):
         model(**inputs)
     return states_by_site
+
+
+def record_within_memory(
+    model: nn.Module,
+    taps: Sequence[Tap],
+    inputs: dict[str, Any],
+    each: Callable[[str, Tensor], Any] | None = None,
+    *,
+    limit: FittingSize,
+    restore: bool = False,
+) -> dict[str, Tensor]:
+    """Return what `record` returns; where memory runs out, rows are run in smaller pieces.
+
+    `each` gets the states of all rows together, and each site once: sites that were passed before
+    memory ran out are not passed again. The states of pieces wait on the host for the last piece.
+    """
+    rows = _rows_of(inputs)
+    passed: set[str] = set()
+    within_each = False
+
+    def deliver(site: str, states: Tensor) -> None:
+        nonlocal within_each
+        assert each is not None
+        within_each = True
+        each(site, states)
+        within_each = False
+        passed.add(site)
+
+    first_size = None
+    if limit.fits(rows):
+        try:
+            return record(model, taps, inputs, None if each is None else deliver, restore=restore)
+        except (MemoryError, RuntimeError) as error:
+            if rows <= 1 or within_each or not exhausted(error):
+                raise
+        first_size = rows // 2
+        give_back()
+
+    unread = [tap for tap in taps if tap.site not in passed]
+    pieces: dict[str, list[Tensor]] = defaultdict(list)
+
+    def run_piece(begin: int, end: int) -> None:
+        states = record(model, unread, _piece(inputs, rows, begin, end), restore=restore)
+        if each is not None:
+            states = {site: tensor.cpu() for site, tensor in states.items()}
+        for site, tensor in states.items():
+            pieces[site].append(tensor)
+
+    limit.run(rows, run_piece, first_size)
+    device = next(model.parameters()).device
+    whole: dict[str, Tensor] = {}
+    for site in list(pieces):
+        states = torch.cat(pieces.pop(site))
+        if each is None:
+            whole[site] = states
+        else:
+            each(site, states.to(device))
+    return whole
+
+
+def _rows_of(inputs: Mapping[str, Any]) -> int:
+    """Return the number of rows of a forward pass."""
+    for name in ("input_ids", "inputs_embeds"):
+        tensor = inputs.get(name)
+        if isinstance(tensor, Tensor):
+            return len(tensor)
+    return 1
+
+
+def _piece(inputs: Mapping[str, Any], rows: int, begin: int, end: int) -> dict[str, Any]:
+    """Return the inputs of some rows."""
+    piece = dict(inputs)
+    for name, value in inputs.items():
+        if isinstance(value, Tensor) and value.ndim > 0 and len(value) == rows:
+            piece[name] = value[begin:end]
+    return piece

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from headscan.run import BadInput
-from headscan.run.files import leads_out
+from headscan.run.files import leads_out, read_at_most
 
 SENTENCE = "sentence"
 """The site of the vector that a sentence encoder is shipped for; sentence-transformers calls it its
@@ -96,10 +96,9 @@ class EncoderModule:
 def _declared(folder: str | Path | None, file: str) -> Any:
     """Return what a JSON file in a model's folder declares; None where it cannot be read."""
     try:
-        return json.loads((Path(folder or "") / file).read_text())
+        path = Path(folder or "") / file
+        return json.loads(read_at_most(path)) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
-        return None
-    except MemoryError:  # a sparse file may say that it is larger than the memory
         return None
 
 

@@ -156,6 +156,7 @@ class Source:
     def read(self, family: Any, trust_remote_code: bool, **options: Any) -> Any:
         """Return `family.from_pretrained` of this source, without log lines and progress bars."""
         path = self.repository if self.folder is None else str(self.folder)
+        self.check_readable()
         if self.gguf is not None:
             options["gguf_file"] = self.gguf.name
         with quiet():
@@ -166,6 +167,12 @@ class Source:
                 local_files_only=self.local_files_only,
                 **options,
             )
+
+    def check_readable(self) -> None:
+        """Raise BadInput where a file that transformers would read whole is too large."""
+        folder = self.folder or self.snapshot
+        if folder is not None:
+            weight_folder.check_readable(folder)
 
     def config(self, trust_remote_code: bool) -> Any:
         """Return the model's configuration.
@@ -178,6 +185,7 @@ class Source:
         from headscan.model import mixer  # noqa: F401 (makes mixers known to the Auto classes)
 
         if self.folder is not None and self.gguf is None:
+            self.check_readable()
             _check_config(self.folder / "config.json")
         try:
             config = self.read(AutoConfig, trust_remote_code)

@@ -18,7 +18,7 @@ from headscan.model.inputs import probe_inputs
 from headscan.model.recording import Recorder, evaluating, restored
 from headscan.model.sites import Tap, first_tensor
 from headscan.model.trace import Call, Trace, trace_calls
-from headscan.run import BadInput
+from headscan.run import BadInput, exhausted
 
 DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 DEPTHS_OF_STACK = {
@@ -147,6 +147,8 @@ def _trial(model: Any, shape: tuple[int, int]) -> Trace:
     try:
         return trace_calls(model, probe_inputs(model, shape, seed=0), shape)
     except FAULTS_OF_A_TRIAL as error:
+        if exhausted(error):
+            raise
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = lines[0].rstrip(".")
         raise NoSites(
@@ -401,7 +403,7 @@ def _verified(
         live[site] = states
         copies[site] = states.detach().clone()
 
-    with torch.no_grad(), Recorder(taps, store):
+    with torch.no_grad(), Recorder(taps, store, own_thread=True):
         model(**inputs)
 
     tap_of = {tap.site: tap for tap in taps}

@@ -1,5 +1,6 @@
 """Tokenizers: UTF-8 bytes as tokens, and loading the one of a model or of another place."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from headscan.model.weights import describing_files
 from headscan.run import BadInput
 
 LONGEST_MESSAGE = 200
+MOST_GROWTH = 64.0
+"""A normaliser that makes texts longer by more than this factor is refused."""
 
 
 class ByteTokenizer:
@@ -133,10 +136,46 @@ def _read(source: Source, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return source.read(AutoTokenizer, trust_remote_code)
+        tokenizer = source.read(AutoTokenizer, trust_remote_code)
+    except BadInput:
+        raise
     except BaseException as error:
         # The tokenizers library raises bare Exception on damaged files, or panics.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         text = " ".join(str(error).split())[:LONGEST_MESSAGE]
         raise BadInput(f"The tokenizer of '{source.name}' cannot be read: {text}.") from error
+    check_growth(tokenizer, source.name)
+    return tokenizer
+
+
+def check_growth(tokenizer: Any, name: str) -> None:
+    """Raise BadInput for a tokenizer that makes a text many times as long before it splits it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    for part in (getattr(backend, "normalizer", None), getattr(backend, "decoder", None)):
+        try:
+            rules = json.loads(part.__getstate__())  # type: ignore[union-attr]
+        except (AttributeError, TypeError, ValueError):
+            continue  # there is none, or it has no rules to show
+        if _growth(rules) > MOST_GROWTH:
+            raise BadInput(
+                f"The tokenizer of '{name}' makes a text {_growth(rules):,.0f} times as long: "
+                "headscan does not run it."
+            )
+
+
+def _growth(rules: Any) -> float:
+    """Return how many times as long as its input a normaliser's or decoder's output may be."""
+    if not isinstance(rules, dict):
+        return 1.0
+    growth = 1.0
+    for key in ("normalizers", "decoders"):
+        for rule in rules.get(key) or ():
+            growth *= _growth(rule)
+    if rules.get("type") == "Replace":
+        pattern = rules.get("pattern")
+        replaced = pattern.get("String") if isinstance(pattern, dict) else None
+        growth *= max(1.0, len(rules.get("content", "")) / max(1, len(replaced or "")))
+    if rules.get("type") == "Prepend":  # before each part between special tokens
+        growth *= 1.0 + len(rules.get("prepend", ""))
+    return growth

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from headscan.model.recording import Args, Kwargs, after_call, before_call
 from headscan.model.sites import first_tensor
+from headscan.run.locks import in_this_thread
 
 
 @dataclass(eq=False, repr=False)
@@ -113,6 +114,8 @@ def trace_calls(model: nn.Module, inputs: Mapping[str, Any], shape: tuple[int, i
     """Run the model once on a batch of `shape` [B, T], with noise as every layer's output."""
     paths = {module: path for path, module in model.named_modules()}
     tracer = _Tracer(paths, shape)
-    with torch.no_grad(), before_call(paths, tracer.begin), after_call(paths, tracer.end):
+    begin = before_call(paths, in_this_thread(tracer.begin))
+    end = after_call(paths, in_this_thread(tracer.end))
+    with torch.no_grad(), begin, end:
         result = model(**inputs)
     return Trace(tracer.calls, result, shape)

@@ -5,6 +5,7 @@ All but the last is checked before the model is built.
 
 import json
 import logging
+import stat
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from headscan.run import BadInput
-from headscan.run.files import leads_out
+from headscan.run.files import leads_out, read_at_most
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -44,6 +45,9 @@ DESCRIBING = (
     "*_Dense/model.safetensors",
 )
 """The files that say what a model is: tokenizer, configurations, code, pooling."""
+
+LARGEST_FILE = 2**28
+"""Bytes of a file that describes a model; the largest tokenizers have a tenth of it."""
 
 HARMLESS = ("pooler", "seq_relationship")
 """Weights that may be missing, as they feed no site: poolers, and BERT's next-sentence head."""
@@ -94,7 +98,30 @@ def describing_files(folder: Path, patterns: Sequence[str] = DESCRIBING) -> list
     files = sorted(path for path in matches if path.is_file())
     for file in files:
         check_inside(folder, file)
+        _check_file(file)
     return files
+
+
+def check_readable(folder: Path) -> None:
+    """Raise BadInput where a file that describes a model is no regular file, or far too large.
+
+    transformers reads such files whole.
+    """
+    for pattern in DESCRIBING:
+        for path in folder.glob(pattern):
+            if path.exists() and not path.is_dir():
+                _check_file(path)
+
+
+def _check_file(path: Path) -> None:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise BadInput(f"'{path}' is no regular file: headscan does not read it.")
+    if status.st_size > LARGEST_FILE and path.suffix != ".safetensors":
+        raise BadInput(
+            f"'{path}' has {status.st_size:,} bytes; a file that describes a model has at most "
+            f"{LARGEST_FILE:,}."
+        )
 
 
 def check_inside(folder: Path, file: Path) -> None:
@@ -109,9 +136,16 @@ def check_inside(folder: Path, file: Path) -> None:
 def _shards(index: Path) -> list[Path]:
     """Return the files that an index names."""
     try:
-        content = json.loads(index.read_text("utf-8"))
+        content = json.loads(read_at_most(index, LARGEST_FILE))
         files = [index.parent / name for name in sorted(set(content["weight_map"].values()))]
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        TypeError,
+        RecursionError,
+    ) as error:
         raise BadInput(f"'{index}' is not a valid index of weight files.") from error
     for file in files:
         if file.parent != index.parent:

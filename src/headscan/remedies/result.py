@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headscan.remedies.retrieval import Drift
+from headscan.remedies.drift import Drift
 from headscan.run import DataFrame, Result, Row, dataframe
 
 NONE = "none"  # what the row of the vectors as they are is called

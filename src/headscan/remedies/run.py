@@ -20,10 +20,10 @@ from headscan.remedies.data import (
     data_of_store,
     rows_of,
 )
+from headscan.remedies.drift import Drift, drift
 from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import NONE, ExportedRemedy, RemedyResult
-from headscan.remedies.retrieval import Drift, drift
 from headscan.run import (
     BadInput,
     Option,
@@ -33,6 +33,7 @@ from headscan.run import (
     names_in,
     verb,
 )
+from headscan.run.files import read_at_most
 from headscan.run.settings import FindingOptions
 from headscan.states import SourceLike, VectorSource, stored_source
 from headscan.text import read_pair_files
@@ -80,7 +81,7 @@ def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathL
     source = Path(model)
     target = Path(out)
     try:
-        modules = json.loads((source / "modules.json").read_text())
+        modules = json.loads(read_at_most(source / "modules.json"))
     except (OSError, ValueError):
         raise BadInput(
             f"{source} is no saved sentence-transformers model: it has no modules.json."

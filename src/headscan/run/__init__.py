@@ -16,7 +16,8 @@ results, registries.
 This is the lowest floor: it imports nothing of headscan's but itself, and no library that computes.
 """
 
-from headscan.run.errors import BadInput, disk_is_full, exhausted, halving
+from headscan.run.errors import BadInput, MachineLimit, disk_is_full
+from headscan.run.exhaustion import exhausted, halving
 from headscan.run.files import FolderLock, check_writable, uninterrupted, write_atomic
 from headscan.run.parts import Part, Parts
 from headscan.run.registry import Named, Registry
@@ -73,6 +74,7 @@ __all__ = [
     "Interval",
     "Json",
     "Level",
+    "MachineLimit",
     "ModelRecord",
     "Named",
     "Option",

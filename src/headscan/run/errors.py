@@ -1,8 +1,9 @@
-"""Errors: bad input, a full disk, memory that runs out."""
+"""Errors: bad input, limits of the machine, a full disk."""
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class BadInput(ValueError):
@@ -17,6 +18,17 @@ class BadInput(ValueError):
     """
 
     __module__ = "headscan"  # the name users know it by; tracebacks and documentation say that
+    status: ClassVar[int] = 2
+    """The exit status of the command line."""
+
+
+class MachineLimit(BadInput):
+    """Memory or disk space did not suffice, or a disk could not be reached. The input may be right.
+
+    The command line ends with status 74.
+    """
+
+    status = 74
 
 
 def disk_is_full(error: BaseException) -> bool:
@@ -40,53 +52,3 @@ def nearest(word: str, names: Iterable[str]) -> str:
     """
     matches = get_close_matches(word, list(names), n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
-
-
-def exhausted(error: BaseException) -> bool:
-    """Whether an error means that memory ran out, on whatever device.
-
-    >>> exhausted(MemoryError()), exhausted(RuntimeError("CUDA out of memory."))
-    (True, True)
-    >>> exhausted(ValueError("no"))
-    False
-    """
-    message = str(error).lower()
-    named = type(error).__name__ in ("OutOfMemoryError", "MemoryError")
-    return named or (
-        isinstance(error, RuntimeError)
-        and ("can't allocate memory" in message or "out of memory" in message)
-    )
-
-
-def halving(
-    count: int, work: Callable[[int, int], None], *, least: str, size: int | None = None
-) -> int:
-    """Do `work(begin, end)` over all of range(count), in pieces half as large each time memory runs
-    out.
-
-    `work` does one piece, or raises; a piece that ran out of memory is asked for again, smaller.
-    `least` is the sentence of the BadInput where one at a time is still too much, `size` that of
-    the first pieces (all at once by default). Returns the size of the pieces that fitted.
-
-    >>> done = []
-    >>> def work(begin, end):
-    ...     if end - begin > 2:
-    ...         raise MemoryError
-    ...     done.append((begin, end))
-    >>> halving(5, work, least="Use a shorter prompt."), done
-    (2, [(0, 2), (2, 4), (4, 5)])
-    """
-    size = max(1, size or count)
-    begin = 0
-    while begin < count:
-        try:
-            work(begin, min(begin + size, count))
-        except (MemoryError, RuntimeError) as error:
-            if not exhausted(error):
-                raise
-            if size == 1:
-                raise BadInput(least) from error
-            size //= 2
-            continue
-        begin += size
-    return size

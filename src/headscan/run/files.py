@@ -5,6 +5,7 @@ cuts in two.
 import errno
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -21,6 +22,10 @@ from headscan.run.errors import BadInput
 
 ASIDE = ".unfinished"
 LOCK = ".lock"
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Signals that interrupt a run: Ctrl-C, a polite kill, a terminal that is closed."""
 
 
 def leads_out(folder: Path, file: Path) -> bool:
@@ -41,9 +46,11 @@ def read_at_most(path: Path, most: int = 1 << 28) -> bytes:
     it says.
     """
     with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        status = os.fstat(file.fileno())
+        regular = stat.S_ISREG(status.st_mode)
+        content = b"" if status.st_size > most else file.read(-1 if regular else most + 1)
+    if len(content) > most or status.st_size > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
     return content
 
 
@@ -54,8 +61,9 @@ def check_writable(folder: str | os.PathLike[str]) -> Path:
     Traceback (most recent call last):
     headscan.BadInput: The output folder /dev/null/results cannot be written: Not a directory.
     """
-    path = Path(folder)
+    path = Path(os.path.expanduser(folder))
     try:
+        str(path).encode("utf-8")
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
@@ -90,7 +98,10 @@ def clear_aside(folder: Path) -> None:
     lock.
     """
     for path in folder.glob(f".*{ASIDE}"):
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:
@@ -197,6 +208,19 @@ class FolderLock:
         self.release()
 
 
+def in_use(folder: Path) -> bool:
+    """Return whether a run holds the lock of a folder."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        with (folder / LOCK).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
 def _holder(text: str) -> str:
     try:
         record = json.loads(text)
@@ -208,8 +232,8 @@ def _holder(text: str) -> str:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let a Ctrl-C (or a SIGTERM that the program handles) wait until the block has ended; a second
-    one does not wait.
+    """Let a Ctrl-C (or another of `SIGNALS` that the program handles) wait until the block has
+    ended; a second one does not wait.
 
     KeyboardInterrupt is raised at the end of the block. Without this, an interruption could fall
     between two sites of a batch, and the stored state of the scan would hold the batch for some
@@ -234,7 +258,7 @@ def uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
         caught.append(number)
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     handled = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handled:
         signal.signal(number, remember)
@@ -250,9 +274,13 @@ def uninterrupted() -> Iterator[None]:
 def read_object(file: Path) -> dict[str, Any]:
     """The JSON object in a file; BadInput where there is none."""
     try:
-        parsed = json.loads(file.read_text("utf-8"))
+        parsed = json.loads(read_at_most(file).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise BadInput(f"'{file}' is not valid JSON.") from error
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise BadInput(f"'{file}' is too large to be read.") from error
     if not isinstance(parsed, dict):
         raise BadInput(f"'{file}' is not a JSON object.")
     return parsed

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, cast
 from headscan.run.errors import BadInput, nearest
 from headscan.run.files import read_at_most
 from headscan.run.kinds import KINDS
+from headscan.run.saving import SCHEMA
 from headscan.run.settings import names_in
 
 R = TypeVar("R")
@@ -50,6 +51,9 @@ def earlier(baseline: str | os.PathLike[str] | None, verb: str) -> set[tuple[obj
         path = path / "result.json" if path.is_dir() else path
         stored = json.loads(read_at_most(path).decode())
         kind = stored["protocol"]["verb"]
+        schema = stored["schema"]
+        if not isinstance(kind, str) or not isinstance(stored["kind"], str):
+            raise TypeError("no name of a verb")
         rows = [(row["code"], row["model"], row["site"]) for row in stored["findings"]]
     except FileNotFoundError:
         raise BadInput(f"--baseline: there is no file {path}.") from None
@@ -57,6 +61,10 @@ def earlier(baseline: str | os.PathLike[str] | None, verb: str) -> set[tuple[obj
         raise BadInput(f"--baseline: {path} is no result.json of headscan.") from None
     if kind != verb:
         raise BadInput(f"--baseline: {path} is a result of {kind}, not of {verb}.")
+    if schema != SCHEMA:
+        raise BadInput(
+            f"--baseline: {path} has the schema {str(schema)[:20]}; this version reads {SCHEMA}."
+        )
     return set(rows)
 
 

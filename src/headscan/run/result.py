@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 from typing import Protocol as Interface
 
 from headscan.run.errors import BadInput
-from headscan.run.files import check_writable, write_atomic
+from headscan.run.files import check_writable
 from headscan.run.rows import Finding, ModelRecord, Protocol, plain
+from headscan.run.saving import DOCUMENT, SCHEMA, read_together, replace_together, sha256
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +30,18 @@ else:
     Arrays = dict
     DataFrame = "pandas.DataFrame"
 
-SCHEMA = 2
-"""The version of result.json's schema; 0.1 wrote none."""
+FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
+"""What is raised where the parts of a result do not go together."""
+ARRAYS = "arrays.safetensors"
+PAGE = "report.html"
 
 HEADER = ("kind", "headscan", "schema", "highest_level")
 """What result.json holds beside the fields."""
@@ -71,6 +82,30 @@ class Presenter(Interface):
         """Return the result for a notebook, as HTML: findings, one picture, a small table."""
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _refusing(show: F) -> F:
+    """Return a method that shows a result as one that refuses a loaded result in one sentence.
+
+    What was loaded may be another program's, whose lists are empty and whose arrays are missing.
+    """
+
+    @wraps(show)
+    def call(result: Result, *positional: Any, **named: Any) -> Any:
+        try:
+            return show(result, *positional, **named)
+        except FAULTS as error:
+            if not result.loaded or isinstance(error, BadInput):
+                raise
+            raise BadInput(
+                f"This result of the verb '{result.kind}' cannot be shown, as its parts do not go "
+                f"together ({type(error).__name__}: {error})."
+            ) from error
+
+    return call  # type: ignore[return-value]
+
+
 class _NotJson:
     """Marks a field that pydantic leaves alone: it is kept beside the JSON."""
 
@@ -91,6 +126,7 @@ class Result:
         models: what was examined.
         findings: what the numbers say in words.
         arrays: named numpy arrays, kept in arrays.safetensors beside the JSON.
+        files: SHA-256 of the files that were saved with result.json; empty before `save`.
     """
 
     kind: ClassVar[str] = ""
@@ -98,19 +134,27 @@ class Result:
     looks_for: ClassVar[bool] = True
     """Whether the verb looks for findings."""
     presenter: ClassVar[Presenter]
+    loaded: ClassVar[bool] = False
+    """Whether it was read from a folder; an instance that was loaded says so itself."""
     protocol: Protocol
     models: list[ModelRecord] = field(default_factory=list)
     findings: Sequence[Finding] = field(default_factory=list)
     arrays: Annotated[Arrays, _NotJson] = field(default_factory=dict, metadata={"json": False})
+    files: dict[str, str] = field(default_factory=dict)
 
     def __init_subclass__(cls) -> None:
         Result.kinds[cls.kind] = cls
+        if "frame" in cls.__dict__:
+            cls.frame = _refusing(cls.frame)  # type: ignore[method-assign]
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """Return what result.json holds: `kind`, `headscan`, `schema`, then the fields."""
+        """Return what result.json holds: `kind`, `headscan`, `schema`, then the fields; not the
+        hashes of files, which are known when the page is written.
+        """
         own = plain(self)
         assert isinstance(own, dict)
+        own.pop("files")
         return {
             "kind": self.kind,
             "headscan": self.protocol.versions.get("headscan"),
@@ -123,6 +167,7 @@ class Result:
         """The result as a pandas table, one row an entry."""
         raise NotImplementedError
 
+    @_refusing
     def plot(self, what: str | None = None, **options: Any) -> go.Figure:
         """The result as a plotly figure; `what` names one where there are several."""
         return self.presenter.plot(self, what, **options)
@@ -140,16 +185,19 @@ class Result:
             return "alarm"
         return "notice" if "notice" in levels else "fine"
 
+    @_refusing
     def page(self) -> str:
         """Return the result as one self-contained HTML page; `save` writes it as report.html."""
         return self.presenter.page(self)
 
+    @_refusing
     def table(self, *, whole: bool = False) -> RenderableType:
         """The result as a `rich` table for the terminal; `whole` with all the page's tables and
         findings.
         """
         return self.presenter.table(self, whole=whole)
 
+    @_refusing
     def save_figures(
         self, folder: str | os.PathLike[str], formats: Sequence[str] = ("svg", "pdf")
     ) -> list[Path]:
@@ -159,12 +207,14 @@ class Result:
         """
         return self.presenter.figures(self, check_writable(folder), formats)
 
+    @_refusing
     def to_latex(self) -> str:
         """The page's tables as LaTeX (booktabs), intervals behind their numbers; tables are parted
         by empty lines.
         """
         return self.presenter.latex(self)
 
+    @_refusing
     def _repr_html_(self) -> str:
         return self.presenter.snippet(self)
 
@@ -177,29 +227,34 @@ class Result:
         return "\n".join([head, *said, "  .frame() .plot() .page() .save(folder)"])
 
     def json(self) -> str:
-        """`document` as JSON text."""
-        return json.dumps(self.document, ensure_ascii=False, indent=1, allow_nan=False)
+        """Return result.json: `document`, and the hashes of the files that were saved with it."""
+        document = self.document | ({"files": self.files} if self.files else {})
+        return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write arrays.safetensors, report.html and, last, result.json into a folder; each whole or
-        not at all. Raises BadInput where the folder cannot be written.
+        """Write result.json, report.html and arrays.safetensors into a folder, all or none of them.
+
+        A reader finds all the old files or all the new ones. Raises BadInput where the folder
+        cannot be written.
         """
+        path = check_writable(folder)
+        self.saved(path)
+        return path
+
+    def saved(self, folder: Path) -> Self:
+        """Save the result, and return it with the hashes of its files."""
         from numpy import ascontiguousarray
         from safetensors.numpy import save
 
-        path = check_writable(folder)
-        page = self.page()
-        arrays = path / "arrays.safetensors"
+        files = {ARRAYS: b"", PAGE: self.page().encode("utf-8")}
         if self.arrays:
-            write_atomic(
-                arrays,
-                save({name: ascontiguousarray(array) for name, array in self.arrays.items()}),
-            )
-        else:
-            arrays.unlink(missing_ok=True)
-        write_atomic(path / "report.html", page)
-        write_atomic(path / "result.json", self.json())
-        return path
+            arrays = {name: ascontiguousarray(array) for name, array in self.arrays.items()}
+            files[ARRAYS] = save(arrays)
+        hashes = {name: sha256(data) for name, data in files.items() if data}
+        result = replace(self, files=hashes)
+        files[DOCUMENT] = result.json().encode("utf-8")
+        replace_together(folder, files)
+        return result
 
     @classmethod
     def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
@@ -218,6 +273,7 @@ class Result:
                 f"This is no result of the verb '{cls.kind}': {place}: {first['msg']}."
             ) from None
         object.__setattr__(made, "arrays", dict(arrays or {}))
+        object.__setattr__(made, "loaded", True)
         return made
 
     @classmethod
@@ -251,19 +307,20 @@ class Result:
 
 
 def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
-    """A saved result's plain data and arrays; BadInput where there is none, or one of another
-    schema.
-    """
-    from safetensors.numpy import load_file
+    """Return a saved result's plain data and its arrays.
 
+    Raises:
+        BadInput: where there is no result, one of another schema, or files of two results.
+    """
     path = Path(folder)
     try:
-        if not (path / "result.json").is_file():
-            raise FileNotFoundError
-        document = json.loads((path / "result.json").read_text(encoding="utf-8"))
+        files = read_together(path, optional=frozenset([PAGE]))
+        document = json.loads(files[DOCUMENT].decode("utf-8"))
         kind = document["kind"]
         if not isinstance(kind, str):
             raise TypeError("no name of a verb")
+    except BadInput:
+        raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise BadInput(f"{folder} holds no readable result.json.") from None
     if document.get("schema") != SCHEMA:
@@ -273,8 +330,18 @@ def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Array
             f"(schema {document.get('schema', 1)}, this version reads {SCHEMA}): run the command "
             "in its protocol again."
         )
-    arrays = path / "arrays.safetensors"
+    return document, _read_arrays(path, files.get(ARRAYS), known="files" in document)
+
+
+def _read_arrays(folder: Path, data: bytes | None, *, known: bool) -> Arrays:
+    """Return the arrays of a result; `known`: result.json says which files were saved with it."""
+    from safetensors.numpy import load, load_file
+
+    path = folder / ARRAYS
     try:
-        return document, load_file(arrays) if arrays.exists() else {}
+        if data is not None:
+            return load(data)
+        # another program's, which says no hash
+        return load_file(path) if path.exists() and not known else {}
     except Exception as error:
-        raise BadInput(f"{arrays} is damaged: {error}") from None
+        raise BadInput(f"{path} is damaged: {error}") from None

@@ -222,8 +222,10 @@ class TextRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
-    """What a model is and where it came from. `sha256` has the hex digest of each file that it was
-    read from.
+    """What a model is and where it came from.
+
+    `dequantised` says that weights of few bits were unpacked and saved in full precision; "" where
+    they were not. `sha256` has the hex digest of each file that the model was read from.
     """
 
     name: str
@@ -240,6 +242,7 @@ class ModelRecord:
     context: int | None = None
     quantize: str | None = None
     random_init: int | None = None
+    dequantised: str = ""
     notes: list[str] = field(default_factory=list)
     sha256: dict[str, str] = field(default_factory=dict)
 

@@ -16,11 +16,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headscan.run.code import code_hashes
 from headscan.run.errors import BadInput
+from headscan.run.exhaustion import FittingSize
 from headscan.run.files import FolderLock, check_writable, clear_aside, write_atomic
 from headscan.run.parts import Parts
 from headscan.run.result import Result
 from headscan.run.rows import Json, ModelRecord, Protocol, TextRecord, plain
+from headscan.run.saving import CURRENT, DOCUMENT, finish_replacement
 from headscan.run.settings import OptionField, Progress, no_progress
 
 T = TypeVar("T")
@@ -49,6 +52,7 @@ class Run:
         given: names of the options that the caller gave, also where the value is the default.
         progress: called with (stage, done, all or None, unit).
         parts: the stored parts of this process.
+        limits: of the models that the run reads; what memory ran out for is noted in the result.
 
     >>> with Run.quiet() as run:
     ...     run.unit("answer", int, lambda: 42)
@@ -82,7 +86,7 @@ class Run:
         self.progress = progress or no_progress
         self._options = list(options)
         self.given = given
-        self._made = out is not None and not os.path.exists(out)
+        self._made = out is not None and not os.path.exists(os.path.expanduser(out))
         self.folder = None if out is None else check_writable(out)
         if not (resume or overwrite or continues):
             self._refuse_finished()
@@ -94,10 +98,14 @@ class Run:
             FolderLock(self.folder, command) if self.folder is not None and self.rank == 0 else None
         )
         self.parts = Parts(self._unfinished, rank=self.rank)
+        self.limits: list[FittingSize] = []
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
         settings: dict[str, Json] = {"verb": verb, "processes": self.processes}
         settings |= {f"the version of {name}": _version(name) for name in LIBRARIES}
+        if self.folder is not None:
+            settings |= {f"the code of {name}": value for name, value in code_hashes().items()}
+            settings["the number of threads (OMP_NUM_THREADS)"] = _threads()
         options_of_identity = {
             field.flag: plain(value)
             for field, value in self._options
@@ -110,9 +118,9 @@ class Run:
 
     def _refuse_finished(self) -> None:
         """Raise BadInput where the folder holds a finished result, which this run would replace."""
-        if self.folder is None or (self.folder / UNFINISHED).exists():
+        if self.folder is None:
             return
-        if (self.folder / "result.json").is_file():
+        if (self.folder / DOCUMENT).is_file() or (self.folder / CURRENT / DOCUMENT).is_file():
             raise BadInput(
                 f"{self.folder} holds a finished result. Give --overwrite (in Python "
                 "overwrite=True) to replace it, or another --out."
@@ -143,6 +151,7 @@ class Run:
         if self._lock is not None and self.folder is not None:
             self._lock.take()
             clear_aside(self.folder)
+            finish_replacement(self.folder)
         try:
             if self._unfinished is not None:
                 self._take_up() if self.resume else self._begin()
@@ -359,12 +368,13 @@ class Run:
         """
         for name in self._unconfirmed():
             self._refuse_missing(name)
-        done = replace(
-            result,
-            protocol=replace(result.protocol, seconds=round(time.monotonic() - self._clock, 3)),
-        )
+        notes = list(result.protocol.notes)
+        for limit in self.limits:
+            notes += [note for note in limit.notes if note not in notes]
+        seconds = round(time.monotonic() - self._clock, 3)
+        done = replace(result, protocol=replace(result.protocol, seconds=seconds, notes=notes))
         if self.folder is not None and self.rank == 0:
-            done.save(self.folder)
+            done = done.saved(self.folder)
             if not self.continues:
                 self.parts.clear()
         return done
@@ -380,6 +390,13 @@ def fingerprint(record: ModelRecord) -> Json:
 def _shown(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _threads() -> int:
+    """Return the number of torch's threads, which decides the last bits of sums on a CPU."""
+    import torch
+
+    return torch.get_num_threads()
 
 
 @cache  # its metadata are read and parsed, which takes milliseconds

@@ -3,16 +3,20 @@
 import errno
 import functools
 import inspect
+import os
+import random
 import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from headscan.run.errors import BadInput, disk_is_full, nearest
+from headscan.run.errors import BadInput, MachineLimit, disk_is_full, nearest
+from headscan.run.exhaustion import exhausted, memory_ran_out
 from headscan.run.findings import Passed
+from headscan.run.locks import models_locked
 from headscan.run.result import Result
 from headscan.run.rows import Json
 from headscan.run.run import Run
@@ -130,6 +134,10 @@ class VerbRecord:
             continues=self.continues,
         )
 
+    def names(self) -> list[str]:
+        """Return the names of the options."""
+        return list(self._options)
+
     def documentation(self) -> str:
         """Return the docstring with one entry for each option: type, default and meaning."""
         text = inspect.cleandoc(self.function.__doc__ or "")
@@ -208,22 +216,67 @@ def float32_in_full() -> Iterator[None]:
 
 
 @contextmanager
-def _refusals(run: Run) -> Iterator[None]:
-    """Turn a full disk and a name that is too long into bad input; tidy up after a refusal."""
+def random_states_kept() -> Iterator[None]:
+    """Restore the global random states of Python, numpy and torch behind the context.
+
+    A training seeds them, and libraries draw from them when they are imported.
+    """
+    python_state = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    torch = sys.modules.get("torch")
+    torch_state = None if torch is None else torch.get_rng_state()
+    has_cuda = torch is not None and torch.cuda.is_initialized()
+    cuda_states = torch.cuda.get_rng_state_all() if torch is not None and has_cuda else None
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        if numpy is not None and numpy_state is not None:
+            numpy.random.set_state(numpy_state)
+        if torch is not None and torch_state is not None:
+            torch.set_rng_state(torch_state)
+        if torch is not None and cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)
+
+
+@contextmanager
+def _refusals(run: Run, options: Iterable[str]) -> Iterator[None]:
+    """Turn limits of the machine into one sentence; tidy up after a refusal."""
     try:
         yield
     except BadInput:
         run.refused()
         raise
-    except Exception as error:
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # the tokenizers library, on a hostile rule
+            run.refused()
+            message = " ".join(str(error).split())[:200]
+            raise BadInput(f"The tokenizer fails on this text: {message}.") from None
+        if not isinstance(error, Exception):
+            raise
         if getattr(error, "errno", None) == errno.ENAMETOOLONG:
             run.refused()
             message = f"There is no file or folder of so long a name: {str(error)[:80]}..."
             raise BadInput(message) from None
-        if not disk_is_full(error):
-            raise
-        advice = "free some space and continue with the same command and --resume"
-        raise BadInput(f"The disk is full ({error}): {advice}.") from error
+        if exhausted(error):
+            raise memory_ran_out(error, options) from error
+        advice = "continue with the same command and --resume"
+        if disk_is_full(error):
+            message = f"The disk is full ({error}): free some space and {advice}."
+            raise MachineLimit(message) from error
+        if _is_lost(error, run):
+            message = f"The output folder {run.folder} is gone ({error}): {advice}."
+            raise MachineLimit(message) from error
+        raise
+
+
+def _is_lost(error: Exception, run: Run) -> bool:
+    """Return whether the output folder was deleted, or its disk was taken away."""
+    if not isinstance(error, OSError) or run.folder is None or error.filename is None:
+        return False
+    path = os.path.abspath(os.fsdecode(error.filename))
+    return path.startswith(str(run.folder.absolute())) and not run.folder.is_dir()
 
 
 def verb(
@@ -249,7 +302,13 @@ def verb(
             arguments = record.arguments(positional, named)
             passed = Passed.of(arguments.get("ignore"), arguments.get("baseline"), name)
             given_names = record.given(positional, named)
-            with float32_in_full(), record.open_run(arguments, given_names) as run, _refusals(run):
+            with (
+                models_locked(arguments.values()),
+                random_states_kept(),
+                float32_in_full(),
+                record.open_run(arguments, given_names) as run,
+                _refusals(run, record.names()),
+            ):
                 own_arguments = record.read_by_function(arguments)
                 result = cast(Callable[..., R], function)(run=run, **own_arguments)
                 return run.finish(passed.mark(result))

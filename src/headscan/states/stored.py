@@ -17,6 +17,7 @@ from headscan.model.gguf import is_gguf
 from headscan.model.lens import Lens, ModelLike
 from headscan.model.source import check_adapter
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
+from headscan.run.files import read_at_most
 from headscan.states.rows import DTYPES, EIGHT_BITS, Array, Rows, TensorRows
 from headscan.states.source import Each, VectorSource
 from headscan.states.vectors import Vectors, read_states
@@ -458,4 +459,7 @@ def is_model(name: str) -> bool:
     if not config.is_file():
         check_adapter(path)
         return False
-    return "model_type" in config.read_text("utf-8", errors="replace")
+    try:
+        return b"model_type" in read_at_most(config)
+    except OSError:  # loading it says what is wrong
+        return True

@@ -4,12 +4,14 @@ them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import TypeAliasType
 
 from headscan.run.errors import BadInput
+from headscan.text.limited import limited
 from headscan.text.spelling import display, readable
 
 OR_IDS = ", or give token ids"
@@ -300,12 +302,11 @@ def _read_chat(tokenizer: Any, limits: Limits, messages: list[dict[str, str]]) -
         )
     if any("role" not in message or "content" not in message for message in messages):
         raise BadInput("Each message of a chat needs a 'role' and a 'content'.")
-    try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # a template is a program of the model's author: any error
-        raise BadInput(
-            f"The chat template of '{limits.name}' refuses the messages: {error}."
-        ) from error
+    # a template is a program of the model's author
+    render = partial(
+        tokenizer.apply_chat_template, messages, tokenize=False, add_generation_prompt=True
+    )
+    text = limited(render, f"The chat template of '{limits.name}'")
     prompt = _tokenised(tokenizer, text, special=False)
     return replace(prompt, roles=_roles(prompt, messages))
 

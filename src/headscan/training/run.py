@@ -24,7 +24,9 @@ from transformers import (
 from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.source import quiet
-from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, verb
+from headscan.model.tokenizer import check_growth
+from headscan.model.weights import check_readable
+from headscan.run import BadInput, MachineLimit, ModelRecord, Run, TextRecord, plain, verb
 from headscan.run.settings import (
     Option,
     RunOptions,
@@ -109,6 +111,18 @@ def train(
     ] = None,
     tied: Annotated[
         bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")
+    ] = None,
+    mixing: Annotated[
+        Literal["flat", "expanded", "parallel", "heads"] | None,
+        Option("How a mixer mixes tokens. Default: flat."),
+    ] = None,
+    kernels: Annotated[
+        int | None,
+        Option(
+            "Matrices of a parallel mixing, hidden units a position of an expanded one, or heads. "
+            "Default: 2, 2 and 4.",
+            low=1,
+        ),
     ] = None,
     steps: Annotated[
         int | None,
@@ -211,7 +225,7 @@ def train(
         context=context,
         rate=rate,
         vocabulary=vocabulary,
-    )
+    ).mixing(mixing, kernels)
     _identify_settings(run, plan, aim, regulariser, optimiser_of(optimiser), trainer)
     arguments = training_arguments(plan, trainer, folder=folder, seed=seed)
 
@@ -290,11 +304,14 @@ def _load_tokenizer(
     if not isinstance(tokenizer, str):
         return tokenizer
 
+    if Path(tokenizer).is_dir():
+        check_readable(Path(tokenizer))
     try:
         loaded: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError) as error:
         first_line = str(error).splitlines()[0]
         raise BadInput(f"No tokenizer could be loaded from {tokenizer}: {first_line}") from None
+    check_growth(loaded, tokenizer)
     # How a tokenizer was found is no part of what is saved.
     for name in ("is_local", "local_files_only"):
         loaded.init_kwargs.pop(name, None)
@@ -494,7 +511,7 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> None:
             raise
         checkpoint = last_checkpoint(folder.parent)
         start = "the beginning" if checkpoint is None else checkpoint.name
-        raise BadInput(
+        raise MachineLimit(
             f"The trained model could not be written to {folder} ({error}): free some disk space "
             f"and --resume from {start}."
         ) from None

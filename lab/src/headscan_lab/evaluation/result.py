@@ -37,7 +37,5 @@ class EvaluationResult(Result):
 
     def __repr__(self) -> str:
         tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
-        return (
-            f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page() "
-            ".save(folder)"
-        )
+        names = ", ".join(model.name for model in self.models)
+        return f"EvaluationResult({names}: {tasks})\n  .frame() .plot() .page() .save(folder)"

@@ -14,11 +14,11 @@ from typing_extensions import TypeAliasType
 
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
-from headscan.model.recording import record
+from headscan.model.recording import record, record_within_memory
 from headscan.model.slicing.ablation import Ablation
 from headscan.model.slicing.specification import SliceSpecification, features_of, positions_of
 from headscan.model.traits import Memo, blind_to_the_last, random_ids
-from headscan.run import BadInput, Option
+from headscan.run import BadInput, Option, exhausted
 
 ROWS_AT_ONCE = 4096
 TRIAL_TOKENS = 4
@@ -197,7 +197,11 @@ class SlicedModel(Memo):
         inputs |= self._mask(tokens.shape[0], tokens.shape[1])
         inputs |= extra or {}
         with self._ablation.active():
-            states = record(self.lens.model, self._taps, inputs, grad=grad)
+            if grad or extra:
+                states = record(self.lens.model, self._taps, inputs, grad=grad)
+            else:
+                limit = self.lens.limit
+                states = record_within_memory(self.lens.model, self._taps, inputs, limit=limit)
         outputs = [states[site] for site in self.sites]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         return self.features(joined)
@@ -254,6 +258,8 @@ class SlicedModel(Memo):
         except BadInput:
             raise
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
+            if exhausted(error):
+                raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = lines[0].rstrip(".")
             raise BadInput(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -118,12 +119,14 @@ def _retrieval(name: str, rows: list[Row]) -> Section:
     """Return how often queries of a set of pairs find their partner with each remedy."""
     number = "ndcg_at_10" if "ndcg_at_10" in rows[0] else "recall_at_1"
     columns = ["recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine"]
+    terms = TERMS
     if number == "ndcg_at_10":
         columns[2:3] = ["ndcg_at_10", "mrr", f"{number}_gain"]
+        terms = TERMS | {"recall_at_1": replace(TERMS["recall_at_1"], where="page")}
     if rows[0].number("spearman") is not None:
         columns.append("spearman")
     numbers = table(
-        rows, "remedy", *columns, terms=TERMS, title=f"Queries that find their partner: {name}"
+        rows, "remedy", *columns, terms=terms, title=f"Queries that find their partner: {name}"
     )
     figure = Figure(
         f"gain-{name}",
