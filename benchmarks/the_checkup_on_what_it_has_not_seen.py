@@ -44,7 +44,7 @@ from headscan.model import Lens
 
 PAGE = Path(__file__).parents[1] / "docs" / "checkup.md"
 MARKS = ("<!-- unseen -->", "<!-- /unseen -->")
-SENTENCES = {"documents": "lines", "max_tokens": 40_000, "budget": "full"}
+SENTENCES = {"documents": "lines", "max_tokens": 40_000, "budget": "10m"}
 TOKENS = {"max_tokens": 2048, "context": 64, "budget": "10m"}
 CHARACTERS = 300_000
 

@@ -62,7 +62,7 @@ class Recipe:
         return f"{self.name}, {self.fault}" if self.fault else self.name
 
 
-SENTENCES = {"documents": "paragraphs", "budget": "full", "max_tokens": None}
+SENTENCES = {"documents": "paragraphs", "max_tokens": None}
 """Embedding models read paragraphs, each by itself, as many as an alarm on sentences needs."""
 MODELS = (
     Recipe("gpt-vanilla", "healthy", "GPT-2, 2.1 M, trained for 4,000 steps"),
