@@ -1,4 +1,4 @@
-"""Architectures of every kind of wiring give their own states, and docs/generated/coverage.md says so.
+"""Architectures of every kind of wiring give their own states; docs/generated/coverage.md has all.
 
 `make architectures` examines every entry of transformers' mappings and writes the page.
 """

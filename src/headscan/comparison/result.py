@@ -287,5 +287,5 @@ class ChangesResult(CompareResult):
                 fields["risen"] = ", ".join(moved.token for moved in context.risen)
                 fields["fallen"] = ", ".join(moved.token for moved in context.fallen)
                 rows.append(fields)
-            return dataframe(rows)
-        return dataframe([vars(change) for change in self.token_changes])
+            return tidy(rows)
+        return tidy([vars(change) for change in self.token_changes])
