@@ -232,7 +232,8 @@ def examine(entry: Entry) -> Row:
     try:
         lens = Lens(model)
         row = compare(entry, lens, inputs, own)
-        lens.run(**{name: ids[:, :5] for name, ids in inputs.items()}, sites="**")
+        beginning: dict[str, Any] = {name: ids[:, :5] for name, ids in inputs.items()}
+        lens.run(**beginning, sites="**")
         read_whole_context(lens)
         again = own_states(model, inputs)
     except BadInput as error:
@@ -325,7 +326,7 @@ def own_states(model: Any, inputs: dict[str, Tensor]) -> Any:
         return model(**inputs, **options, output_hidden_states=True, return_dict=True)
 
 
-def compare(entry: Entry, lens: Lens, inputs: dict[str, Tensor], own: Any) -> Row:
+def compare(entry: Entry, lens: Lens, inputs: dict[str, Any], own: Any) -> Row:
     """Return how the states of a Lens differ from the model's own output."""
     states = lens.run(**inputs, sites="**")
     differences: dict[str, float] = {}
@@ -372,7 +373,7 @@ def stack_differences(stack: Any, states: dict[str, Tensor], own: Any) -> dict[s
         [embedding, *blocks, final],
         [*blocks, final],
         [*blocks[:-1], final],
-        blocks,
+        [*blocks],
     ]
     candidates = []
     for order in orders:
@@ -405,7 +406,7 @@ def quieten() -> None:
 VERBS: dict[str, Callable[[Lens], Any]] = {
     "invert": lambda lens: headscan.invert(lens, PROMPT, at="block.1", method="exact"),
     "attribute": lambda lens: headscan.attribute(lens, PROMPT, method="gradient"),
-    "weights": lambda lens: headscan.weights(lens),
+    "weights": headscan.weights.run,
     "damage": lambda lens: headscan.compare(
         lens, TEXT, damage=True, against="q4_0", context=16, max_tokens=64
     ),
@@ -501,7 +502,7 @@ TITLES = {
 
 def page(rows: Sequence[Row], verbs: dict[str, list[str]]) -> str:
     """Return the whole of docs/generated/coverage.md."""
-    counts = Counter(row.state for row in rows)
+    counts = Counter[str](row.state for row in rows)
     numbers = {state: counts[state] for state in TITLES}
     parts = [HEADER.format(version=transformers.__version__, **numbers)]
     for state, title in TITLES.items():

@@ -113,15 +113,16 @@ def located(name: str) -> str | None:
 
 def examined(recipe: Recipe) -> Reference | None:
     """Return one model's row; None where the model is absent."""
-    source: str | Lens | None = located(recipe.source or recipe.name)
-    if source is None:
+    path = located(recipe.source or recipe.name)
+    if path is None:
         print(f"{recipe.title} is absent: its row stays.", file=sys.stderr)
         return None
+    source: str | Lens = path
     if recipe.fault:
         from _faults import FAULTS, sick
 
-        source = sick(Lens.load(source), FAULTS[recipe.fault], recipe.title)
-    options = {"budget": "10m", "max_tokens": 4096} | recipe.options
+        source = sick(Lens.load(path), FAULTS[recipe.fault], recipe.title)
+    options: dict[str, Any] = {"budget": "10m", "max_tokens": 4096} | recipe.options
     result = headscan.checkup(source, "stories", **options)
     row = reference(result, 0)
     return replace(row, model=recipe.title, kind=recipe.kind, about=recipe.about)

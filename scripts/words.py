@@ -73,6 +73,7 @@ def _strings_in(folder: Path) -> Iterator[tuple[str, str]]:
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = "" if id(node) in silent else node.value
             if " " in text.strip() and "<" not in text:
+                assert isinstance(node, ast.expr)
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", text
 
 

@@ -359,7 +359,7 @@ class _Examined:
     def _advance(self, number: int, part: str) -> None:
         """Run a part of every model; the controls are the base with changed weights."""
         opened = self.opened
-        states = self.states or [None] * (2 + len(opened.controls))
+        states: Sequence[Tensor | None] = self.states or [None] * (2 + len(opened.controls))
         after = [
             self._after(opened.base, number, states[0]),
             self._after(opened.tuned, number, states[1]),

@@ -78,11 +78,11 @@ class FramedLens(Lens):
         return self._plain.inputs
 
     @property
-    def traits(self) -> Traits:  # type: ignore[override]
+    def traits(self) -> Traits:
         return self._plain.traits
 
     @property
-    def sentence(self) -> SentenceHead | None:  # type: ignore[override]
+    def sentence(self) -> SentenceHead | None:
         return self._plain.sentence
 
     def provenance(self) -> ModelRecord:

@@ -329,7 +329,7 @@ class Lens(Memo):
         Tables are often larger than the vocabulary of their tokenizer, by rows that were never
         trained. Without a tokenizer it is all of them.
         """
-        vocabulary = getattr(self.tokenizer, "get_vocab", dict)()
+        vocabulary: dict[str, int] = getattr(self.tokenizer, "get_vocab", dict)()
         return min(self.vocabulary_size, max(vocabulary.values(), default=2**63) + 1)
 
     @property

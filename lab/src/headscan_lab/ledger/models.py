@@ -125,7 +125,8 @@ def _copy_of(model: LlamaForCausalLM) -> LlamaForCausalLM:
     if model.lm_head.bias is not None:
         copy.lm_head.bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
     copy.load_state_dict(model.state_dict())
-    return copy.eval().requires_grad_(False)
+    copy.eval().requires_grad_(False)
+    return copy
 
 
 def _log_frequencies(seed: int) -> torch.nn.Parameter:

@@ -152,7 +152,7 @@ def numbers(result: ReproduceResult) -> Section | None:
         Term("value"),
         Term("sample", where="page"),
     ]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for record in result.claims:
         for evidence in record.evidence:
             counts = {"tokens": evidence.tokens, "prompts": evidence.prompts}

@@ -135,7 +135,7 @@ def step_bytes(head: str, batch: int, vocabulary: int = VOCABULARY) -> int:
             for name, parameter in model.cls.named_parameters()
             if "decoder.weight" not in name
         )
-    return stored[0] + 2 * logits.numel() * logits.element_size() + 16 * parameters
+    return int(stored[0] + 2 * logits.numel() * logits.element_size() + 16 * parameters)
 
 
 def _memory(_model: str, _seed: int) -> Observation:

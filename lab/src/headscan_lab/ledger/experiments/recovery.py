@@ -8,7 +8,7 @@ search of the same outputs stands beside: where it finds the prompt, the informa
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -177,7 +177,7 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
     """Return the shares that a tuned descent finds after 150 and 300 steps, the published descent,
     and (where every output is given) an exact search.
     """
-    lens = random_lens(kind, seed) if kind in ("llama", "gpt2") else lens_of(kind)  # type: ignore[arg-type]
+    lens = random_lens(kind, seed) if kind in ("llama", "gpt2") else lens_of(kind)
     large = lens.input_embeddings.numel() > LARGE_TABLE
     tuned = _tuned(lens, kind, recovery, seed)
     task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else PROMPTS)
@@ -245,7 +245,9 @@ def _open(recovery: Recovery) -> Callable[[int], Measurement]:
         lens = random_lens("gpt2", seed, 64, 1)
         start = replace(recovery, at="block.0", extra=None, scored="all", loss="l1")
         task = _task(lens, "gpt2", start, seed, PROMPTS)
-        method = "direct" if recovery.method == "direct" else "indirect"
+        method: Literal["indirect", "direct"] = "indirect"
+        if recovery.method == "direct":
+            method = "direct"
         settings = Descent(steps=200, seed=seed, method=method)
         hits = _hits(_decoded(task, settings, "nearest"), task, "all")
         return share_of("one untrained block of width 64", [hits.numpy()])
@@ -405,8 +407,8 @@ _enter(
 
 
 def _in_sequence(_model: str, seed: int) -> Observation:
-    alone = []
-    behind = []
+    alone: list[Any] = []
+    behind: list[Any] = []
     for number in range(2):
         lens = random_lens("gpt2", 2 * seed + number)
         task = _task(lens, "gpt2", Recovery(), 2 * seed + number, PROMPTS)

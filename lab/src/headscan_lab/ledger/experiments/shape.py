@@ -183,7 +183,7 @@ def share_pushed_away(states: Numbers, table: Numbers) -> float:
 
 def without_common_vector(table: Numbers) -> Numbers:
     """Return the rows of a head less their mean, which no probability depends on."""
-    return table - table.mean(0)
+    return np.asarray(table - table.mean(0))
 
 
 def _pushed_away(kind: str, seed: int) -> Observation:
