@@ -80,6 +80,7 @@ def sentence(name: str, item: object) -> str:
         getattr(getattr(item, "words", None), "sentence", ""),
         getattr(item, "sentence", ""),
         getattr(item, "about", ""),
+        getattr(item, "statement", ""),
     ]
     if inspect.isroutine(item) or isinstance(item, type):
         docstrings.append(inspect.getdoc(item) or "")

@@ -5,97 +5,42 @@ and contexts count as changed where they are beyond what the control changes do.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 import torch
-from scipy.stats import t as student
-from torch import Tensor
 
-from headscan.comparison.alignment import Integers
-from headscan.comparison.clusters import NOT_NEGATIVE, Clusters
-from headscan.comparison.control_changes import (
-    Control,
-    ModelChange,
-    RandomChange,
-    control_fine_tunes,
-)
+from headscan.comparison.changed_models import RANDOM, ChangedModels, ChangesPlan, check_tokens
+from headscan.comparison.changed_predictions import ChangedPredictions, ChangeReader
+from headscan.comparison.clusters import NOT_NEGATIVE
 from headscan.comparison.kinds import LIKE_CONTROLS, MOVED_CONTEXTS, MOVED_TOKENS
 from headscan.comparison.result import (
     ChangedContext,
     ChangesResult,
-    LayerChange,
     MovedToken,
     TokenChange,
 )
-from headscan.comparison.subjects import compared_subjects
-from headscan.model import Lens
-from headscan.model.load import Preparation
-from headscan.model.partwise import PartwiseModel
 from headscan.run import BadInput, Finding, Interval, Run
 from headscan.scanner.sources import Subject
-from headscan.states import SourcesLike, VectorSource, given_sources
+from headscan.states import SourcesLike
 from headscan.states.plan import ReadingPlan
-from headscan.statistics.uncertainty import Floats, jackknife
-from headscan.text import Windows
-from headscan.text.source import TextLike
+from headscan.statistics.uncertainty import Floats, jackknife, student_quantile
 from headscan.text.spelling import display
 
 DEFAULT_TOKENS = 4096
 """Tokens that are read where --max-tokens is not given."""
 
-DEFAULT_CONTROLS = 9
-"""Control changes where --draws is not given."""
-
-FEWEST_CONTROLS = 4
-"""Fewer controls give no limit."""
-
 SCORE_FLOOR = 0.02
 """Nats that are added to the controls' standard deviation of a token."""
 
-CONFIDENCE = 0.975
-"""Of each of the two limits: a change like the controls is beyond one of them in 5 % of cases."""
-
-LOGITS_AT_ONCE = 2**25
-TOKENS_AT_ONCE = 2048
-GROUPS = 16
-"""Groups of documents for the intervals of tokens."""
+LEVEL = 0.95
+"""A change like the controls is beyond each of the two limits in half of the other 5 % of cases."""
 
 LISTED_CONTEXTS = 20
 LISTED_TOKENS = 10
 SHOWN_TOKENS = 24
 """Tokens of a context that are shown."""
-
-MOVED = 3
-"""Tokens listed for a context in each direction."""
-
-WRITTEN = 5
-WRITING_POSITIONS = 64
-"""Positions at which a direction is added to what the head reads."""
-
-GIVEN = "control fine-tunes"
-TRAINED = "fine-tunes on --control-text"
-RANDOM = "random changes"
-
-TRAINED_BYTES = 2 * 2**30
-"""Control fine-tunes may take so much memory together."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangesPlan:
-    """The options of `compare --changes`.
-
-    Attributes:
-        controls: control fine-tunes of the base; none: random changes.
-        control_text: a text on which control fine-tunes are made.
-        draws: the number of control changes that are drawn or made.
-    """
-
-    controls: SourcesLike | None = None
-    control_text: TextLike | None = None
-    draws: int = DEFAULT_CONTROLS
 
 
 def measure_changes(
@@ -106,7 +51,7 @@ def measure_changes(
     Cost: a forward pass of the text for both models and for each control. Memory: one model, one
         block and the tables of the others, and the states of all.
     """
-    opened = _Opened.models(sources, plan, options, run)
+    opened = ChangedModels.models(sources, plan, options, run)
     base, tuned = opened.base, opened.tuned
     max_tokens = plan.reading.max_tokens or DEFAULT_TOKENS
     limited = replace(plan, reading=plan.reading.but(max_tokens=max_tokens))
@@ -120,9 +65,9 @@ def measure_changes(
         )
     ids = torch.from_numpy(np.concatenate([batch.ids for batch in batches]))
     documents = np.concatenate([batch.documents for batch in batches])
-    _check_tokens(base.lens, tuned.lens, ids.unique().tolist(), opened.shared)
+    check_tokens(base.lens, tuned.lens, ids.unique().tolist(), opened.shared)
 
-    examined = _Examined(opened, ids.to(base.lens.device), documents, plan.windowing.skip_first)
+    examined = ChangeReader(opened, ids.to(base.lens.device), documents, plan.windowing.skip_first)
     layers = examined.sweep(run)
     predictions = examined.predictions(run)
     names = [base.lens.name, tuned.lens.name]
@@ -168,333 +113,6 @@ def measure_changes(
     )
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """The base, the fine-tune and the control changes."""
-
-    base: PartwiseModel
-    tuned: PartwiseModel
-    controls: list[Control]
-    control_models: list[PartwiseModel]
-    kind: str
-    shared: int
-    notes: list[str]
-
-    @classmethod
-    def models(
-        cls, sources: SourcesLike, plan: ReadingPlan, options: ChangesPlan, run: Run
-    ) -> "_Opened":
-        """Open the models; the base is read last, so that only one is in memory as a whole.
-
-        Raises:
-            BadInput: where there are not two models, or one is no fine-tune of the other.
-        """
-        given = [] if options.controls is None else given_sources(options.controls)
-        listed = given_sources(sources)
-        if len(listed) != 2:
-            raise BadInput("Name two models for --changes: the base, and its fine-tune.")
-        if given and options.control_text is not None:
-            raise BadInput("Give --controls or --control-text, and not both.")
-        subjects = compared_subjects([*listed, *given], plan, run)
-        for subject in subjects:
-            if isinstance(subject.ready, VectorSource):
-                raise BadInput("Stored states have no predictions: --changes is for models.")
-        others = [_spilled(subject) for subject in subjects[1:]]
-        base = PartwiseModel(subjects[0].load())
-        for other in others:
-            _check_related(base, other)
-        tuned, *control_models = others
-
-        controls: list[Control] = [ModelChange(model) for model in control_models]
-        kind = GIVEN
-        if options.control_text is not None:
-            control_models = _trained(base.lens, plan, options, run)
-            controls = [ModelChange(model) for model in control_models]
-            kind = TRAINED
-        elif not controls:
-            seeds = range(options.draws)
-            controls = [RandomChange(plan.seed * 1000 + number) for number in seeds]
-            kind = RANDOM
-        if len(controls) < FEWEST_CONTROLS:
-            raise BadInput(
-                f"Limits need {FEWEST_CONTROLS} control changes at least, not {len(controls)}."
-            )
-        sizes = (base.lens.width("head"), tuned.lens.width("head"))
-        notes = []
-        if sizes[0] != sizes[1]:
-            notes.append(
-                f"The vocabularies have {sizes[0]:,} and {sizes[1]:,} tokens: the first "
-                f"{min(sizes):,} are compared, and their probabilities add up to 1."
-            )
-        return cls(base, tuned, controls, control_models, kind, min(sizes), notes)
-
-
-def _spilled(subject: Subject) -> PartwiseModel:
-    """Return a model whose blocks are in memory only while they run, unless the caller holds it."""
-    return PartwiseModel(subject.load(), spill=isinstance(subject.ready, Preparation))
-
-
-def _check_related(base: PartwiseModel, other: PartwiseModel) -> None:
-    """Raise BadInput where a model is no fine-tune of the base."""
-    shapes = []
-    for model in (base, other):
-        shapes.append((len(model.blocks), model.lens.width("embedding")))
-    if shapes[0] != shapes[1]:
-        raise BadInput(
-            f"{other.lens.name} is no fine-tune of {base.lens.name}: they have {shapes[1][0]} and "
-            f"{shapes[0][0]} blocks of width {shapes[1][1]} and {shapes[0][1]}."
-        )
-
-
-def _check_tokens(base: Lens, tuned: Lens, token_ids: list[int], shared: int) -> None:
-    """Raise BadInput where an id of the text is not the same token in both models."""
-    same = max(token_ids) < shared
-    if same and base.tokenizer is not None and tuned.tokenizer is not None:
-        before = display(base.tokenizer, token_ids)
-        same = before == display(tuned.tokenizer, token_ids)
-    if not same:
-        raise BadInput(
-            f"{base.name} and {tuned.name} have different tokens for the ids of this text: their "
-            "predictions cannot be compared."
-        )
-
-
-def _trained(lens: Lens, plan: ReadingPlan, options: ChangesPlan, run: Run) -> list[PartwiseModel]:
-    """Return control fine-tunes that are made here on the control text."""
-    size = sum(weight.nbytes for weight in lens.model.parameters())
-    if size * (options.draws + 3) > TRAINED_BYTES:
-        raise BadInput(
-            f"{options.draws} fine-tunes of {lens.name} take more than 2 GiB: make them "
-            "elsewhere and name them with --controls, or leave out --control-text for random "
-            "changes."
-        )
-    assert options.control_text is not None
-    context = plan.windowing.context or 128
-    windows = Windows(
-        options.control_text,
-        lens.require_tokenizer(),
-        context,
-        documents=plan.reading.documents,
-        field=plan.reading.field,
-        max_tokens=2**18,
-    )
-    rows = np.stack([window.ids for window in windows])
-    fine_tunes = control_fine_tunes(lens, rows, options.draws, plan.seed, run.progress)
-    return [PartwiseModel(fine_tune) for fine_tune in fine_tunes]
-
-
-@dataclass
-class _Predictions:
-    """What all models predict at each position, beside the base.
-
-    Attributes:
-        divergences: KL(model ‖ base) [1 + controls, N] in nats, of the tuned model first.
-        loss_change: rise of the tuned model's loss [N].
-        rises: mean rise of each token's log-probability [1 + controls, V].
-        group_rises: sums of the tuned model's rises by group of documents [groups, V].
-        group_sizes: positions of each group.
-        risen, fallen: [N, 3], the tokens that contribute most to the tuned model's divergence.
-        moved_probabilities: [N, 2, 3, 2], of these tokens before and after.
-    """
-
-    divergences: Floats
-    loss_change: Floats
-    rises: Floats
-    group_rises: Floats
-    group_sizes: Floats
-    risen: Integers
-    fallen: Integers
-    moved_probabilities: Floats
-
-
-class _Examined:
-    """The windows of the text as the base, the fine-tune and all controls read them.
-
-    Attributes:
-        states: [1 + 1 + controls] of [W, T, d], after the last part that was run.
-    """
-
-    def __init__(self, opened: _Opened, ids: Tensor, documents: Integers, skipped: int) -> None:
-        self.opened = opened
-        self.ids = ids
-        self.documents = documents
-        self.skipped = skipped
-        self.states: list[Tensor] = []
-        self.directions: dict[str, Tensor] = {}
-        predicted = documents[:, skipped : documents.shape[1] - 1]
-        self.clusters = Clusters.of_documents(predicted)
-
-    def sweep(self, run: Run) -> list[LayerChange]:
-        """Run all models through the embedding and all blocks; return the change of each site."""
-        base = self.opened.base
-        sizes: list[tuple[str, list[float], list[float]]] = []
-        for number, part in enumerate(base.parts[:-1]):
-            run.progress(f"changes · {part}", number, len(base.parts), "parts")
-            with self._loaded(part):
-                self._advance(number, part)
-            sizes.append((part, *self._difference(part)))
-        layers = []
-        for part, size, common in sizes:
-            up, down = self._written(self.directions[part])
-            layers.append(
-                LayerChange(
-                    site=part,
-                    size=size[0],
-                    size_controls=float(np.median(size[1:])),
-                    common=common[0],
-                    common_controls=float(np.median(common[1:])),
-                    writes=up,
-                    removes=down,
-                )
-            )
-        return layers
-
-    def _loaded(self, part: str) -> ExitStack:
-        """Have a part of the tuned model and of all control fine-tunes in memory."""
-        contexts = ExitStack()
-        for model in (self.opened.tuned, *self.opened.control_models):
-            contexts.enter_context(model.ready(part))
-        return contexts
-
-    def _advance(self, number: int, part: str) -> None:
-        """Run a part of every model; the controls are the base with changed weights."""
-        opened = self.opened
-        states: Sequence[Tensor | None] = self.states or [None] * (2 + len(opened.controls))
-        after = [
-            self._after(opened.base, number, states[0]),
-            self._after(opened.tuned, number, states[1]),
-        ]
-        for control, before in zip(opened.controls, states[2:], strict=True):
-            with control.applied(opened.base, opened.tuned, part):
-                after.append(self._after(opened.base, number, before))
-        self.states = after
-
-    def _after(self, model: PartwiseModel, number: int, states: Tensor | None) -> Tensor:
-        """Return what the embedding (part 0) or block `number − 1` of a model returns."""
-        windows_at_once = max(1, TOKENS_AT_ONCE // self.ids.shape[1])
-        pieces = []
-        if states is None:
-            for ids in self.ids.split(windows_at_once):
-                pieces.append(model.lens.run(ids, sites="embedding")["embedding"].clone())
-        else:
-            for piece in states.split(windows_at_once):
-                pieces.append(model.block(number - 1, piece))
-        return torch.cat(pieces)
-
-    def _difference(self, part: str) -> tuple[list[float], list[float]]:
-        """Return the size of each model's change at a site, and the share that is common."""
-        base = self.states[0][:, self.skipped :].flatten(0, 1).double()
-        scale = float(base.square().sum(1).mean().sqrt())
-        sizes = []
-        common = []
-        for number, states in enumerate(self.states[1:]):
-            difference = states[:, self.skipped :].flatten(0, 1).double() - base
-            energy = float(difference.square().sum(1).mean())
-            mean = difference.mean(0)
-            if number == 0:
-                self.directions[part] = mean
-            sizes.append(energy**0.5 / max(scale, 1e-300))
-            common.append(float(mean.square().sum()) / max(energy, 1e-300))
-        return sizes, common
-
-    @torch.no_grad()
-    def _written(self, direction: Tensor) -> tuple[list[str], list[str]]:
-        """Return the tokens that a direction makes likelier, and less likely, at the head."""
-        base = self.opened.base
-        states = self.states[0].flatten(0, 1)
-        step = max(1, len(states) // WRITING_POSITIONS)
-        sampled = states[::step][:WRITING_POSITIONS][:, None]  # windows of one token
-        moved = sampled + direction.to(sampled)
-        change = (base.logits(moved) - base.logits(sampled))[:, 0].float().mean(0)
-        order = change[: self.opened.shared].argsort(descending=True).tolist()
-        tokenizer = base.lens.tokenizer
-        return display(tokenizer, order[:WRITTEN]), display(tokenizer, order[::-1][:WRITTEN])
-
-    @torch.no_grad()
-    def predictions(self, run: Run) -> _Predictions:
-        """Return the predictions of all models at the positions whose next token is read."""
-        opened = self.opened
-        vocabulary = max(opened.base.lens.width("head"), opened.tuned.lens.width("head"))
-        windows, length = self.ids.shape
-        at_once = max(1, LOGITS_AT_ONCE // (length * vocabulary))
-        groups = self._groups()
-        group_rises = np.zeros((int(groups.max()) + 1, opened.shared))
-        rises = torch.zeros(1 + len(opened.controls), opened.shared, dtype=torch.float64)
-        parts: list[list[Tensor]] = [[] for _ in range(5)]
-        with self._loaded("head"):
-            for start in range(0, windows, at_once):
-                run.progress("changes · head", start, windows, "windows")
-                part = slice(start, start + at_once)
-                before = self._log_probabilities(opened.base, 0, part)
-                after = self._log_probabilities(opened.tuned, 1, part)
-                rise = after - before
-                rises[0] += rise.sum(0, dtype=torch.float64).cpu()
-                rows = groups[start * (len(groups) // windows) :][: len(rise)]
-                for group in np.unique(rows):
-                    chosen = torch.from_numpy(rows == group).to(rise.device)
-                    group_rises[group] += rise[chosen].sum(0).double().cpu().numpy()
-                divergences = [_divergence(after, before)]
-                for number, control in enumerate(opened.controls):
-                    with control.applied(opened.base, opened.tuned, "head"):
-                        controlled = self._log_probabilities(opened.base, 2 + number, part)
-                    rises[1 + number] += (controlled - before).sum(0, dtype=torch.float64).cpu()
-                    divergences.append(_divergence(controlled, before))
-                targets = self.ids[part, self.skipped + 1 :].reshape(-1, 1)
-                moved, probabilities = _moved(before, after)
-                parts[0].append(torch.stack(divergences).cpu())
-                parts[1].append(-rise.gather(1, targets)[:, 0].double().cpu())
-                parts[2].append(moved[0].cpu())
-                parts[3].append(moved[1].cpu())
-                parts[4].append(probabilities.cpu())
-        count = len(groups)
-        return _Predictions(
-            divergences=torch.cat(parts[0], 1).numpy(),
-            loss_change=torch.cat(parts[1]).numpy(),
-            rises=(rises / count).numpy(),
-            group_rises=group_rises,
-            group_sizes=np.bincount(groups).astype(float),
-            risen=torch.cat(parts[2]).numpy(),
-            fallen=torch.cat(parts[3]).numpy(),
-            moved_probabilities=torch.cat(parts[4]).numpy(),
-        )
-
-    def _log_probabilities(self, model: PartwiseModel, number: int, part: slice) -> Tensor:
-        """Return log probabilities [n, shared] of the next tokens."""
-        states = self.states[number][part, self.skipped : -1]
-        logits = model.logits(states).flatten(0, 1)[:, : self.opened.shared]
-        return logits.float().log_softmax(1)
-
-    def _groups(self) -> Integers:
-        """Return each position's group: of clusters that follow one another, at most 16."""
-        of_token = self.clusters.of_token
-        count = int(of_token.max()) + 1
-        groups: Integers = of_token * min(GROUPS, count) // count
-        return groups
-
-
-def _divergence(after: Tensor, before: Tensor) -> Tensor:
-    """Return KL(after ‖ before) of log probabilities [n, V], float64 [n].
-
-    With δ the difference of the log probabilities, KL = Σ p (δ + e^−δ − 1), because both sum to 1.
-    """
-    gap = after - before
-    terms = after.exp() * (torch.expm1(-gap) + gap)
-    return terms.sum(1, dtype=torch.float64).clamp(min=0)
-
-
-def _moved(before: Tensor, after: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Return the tokens [n, 3] that rose and fell most, and their probabilities [n, 2, 3, 2]."""
-    gap = after - before
-    count = min(MOVED, gap.shape[1])
-    risen = (after.exp() * gap).topk(count, 1).indices
-    fallen = (before.exp() * -gap).topk(count, 1).indices
-    probabilities = []
-    for tokens in (risen, fallen):
-        pair = [before.gather(1, tokens).exp(), after.gather(1, tokens).exp()]
-        probabilities.append(torch.stack(pair, -1))
-    return (risen, fallen), torch.stack(probabilities, 1)
-
-
 def prediction_limit(values: Floats) -> float:
     """Return the number that another value like these exceeds in one of 40 cases.
 
@@ -505,7 +123,7 @@ def prediction_limit(values: Floats) -> float:
     """
     logs = np.log(np.maximum(values, 1e-300))
     count = len(logs)
-    width = float(student.ppf(CONFIDENCE, count - 1)) * (1 + 1 / count) ** 0.5
+    width = student_quantile(count - 1, LEVEL) * (1 + 1 / count) ** 0.5
     limit = float(np.exp(logs.mean() + width * logs.std(ddof=1)))
     return max(limit, float(values.max()))
 
@@ -528,9 +146,9 @@ def left_out_scores(rises: Floats) -> Floats:
 class _Judged:
     """The tokens and contexts of the tuned model beside the limits of the controls."""
 
-    opened: _Opened
-    predictions: _Predictions
-    examined: _Examined
+    opened: ChangedModels
+    predictions: ChangedPredictions
+    examined: ChangeReader
 
     def tokens(self) -> tuple[list[TokenChange], float, int]:
         """Return the tokens that are listed, the limit of scores, and how many are beyond it."""

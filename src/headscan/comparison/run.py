@@ -10,7 +10,8 @@ from torch import Tensor
 
 from headscan.comparison.alignment import SourceReader, TokenVectors, aligned, spilled
 from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
-from headscan.comparison.changes import DEFAULT_CONTROLS, ChangesPlan, measure_changes
+from headscan.comparison.changed_models import DEFAULT_CONTROLS, ChangesPlan
+from headscan.comparison.changes import measure_changes
 from headscan.comparison.damage import DamagePlan, measure_damage
 from headscan.comparison.findings import findings
 from headscan.comparison.gathering import Gathering
