@@ -17,6 +17,7 @@ import headscan
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "gallery"
 PROMPT = "Once upon a time there was a cat. It was"
+NOISE = (0.4, 0.8, 1.6, 3.2)
 FIVE: dict[str, tuple[str, Callable[[], headscan.Result]]] = {
     "five-cone": (
         "average_cosine",
@@ -35,7 +36,7 @@ FIVE: dict[str, tuple[str, Callable[[], headscan.Result]]] = {
     "five-bits": (
         "bits",
         lambda: headscan.privacy(
-            "gpt-vanilla", "stories", sites="block.2", noise=(0.4, 0.8, 1.6, 3.2)
+            "gpt-vanilla", "stories", sites="block.2", noise=NOISE, windows=2, candidates=256
         ),
     ),
     "five-faithful": (
