@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +170,7 @@ class ModelSource(VectorSource):
         ends: bool = False,
     ) -> None:
         self.frame = Frame()
-        if lens.sentence is None:
+        if lens.sentence is None and reading.start != "none":
             self.frame = frame_of(lens.require_tokenizer(), reading.start)
         lens = framed(lens, self.frame)
         self.lens = lens
@@ -246,16 +247,18 @@ class ModelSource(VectorSource):
             record = TextRecord(source=str(self.source_text), context=self.context)
         else:
             record = self._windows.record()
-        return replace(record, start=self.reading.start, added=self._added())
+        return replace(record, start=self.reading.start, added=self._added)
 
     def sentences(self) -> list[str]:
         return self.lens.sentences() if isinstance(self.lens, FramedLens) else []
 
+    @cached_property
     def _added(self) -> list[str]:
-        """Return the tokens that are added to a window, or that the tokenizer would add."""
+        """The tokens that are added to a window, or that the tokenizer would add."""
         tokenizer = self.lens.require_tokenizer()
         frame = self.frame if self.frame.length else frame_of(tokenizer, "tokenizer")
-        return display(tokenizer, [*frame.front, *frame.end])
+        ids = [*frame.front, *frame.end]
+        return display(tokenizer, ids) if ids else []
 
     def read(self, windows: int) -> int:
         return self.text().tokens or 0 if self.alone else super().read(windows)
