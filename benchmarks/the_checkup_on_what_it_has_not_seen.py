@@ -9,9 +9,9 @@ Four faults (marked) are of a kind for which a condition exists that was made in
 fault of that kind, with another dose. Leaks, remedies and random weights, which raise no alarm, are
 left out. A fault is *found* where the checkup raises an alarm, *named first* where the first alarm
 is one of the codes in `admitted`; `times` is the loss over that of the healthy model. With --write
-the tables go into docs/checkup.md. It takes about fifteen minutes on two cores, a third of them
-for the model of 1.5 billion parameters. Models and texts are those of HEADSCAN_ASSETS and HEADSCAN_REAL;
-what is absent is left out, and named.
+the tables go into docs/checkup.md. It takes about fifteen minutes on two cores, a third of them for
+the model of 1.5 billion parameters. Models and texts are those of HEADSCAN_ASSETS and
+HEADSCAN_REAL; what is absent is left out, and named.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from headscan.model import Lens
 
 PAGE = Path(__file__).parents[1] / "docs" / "checkup.md"
 MARKS = ("<!-- unseen -->", "<!-- /unseen -->")
-SENTENCES = {"documents": "lines", "max_tokens": 40_000, "budget": "full"}
+SENTENCES = {"documents": "lines", "max_tokens": 40_000, "budget": "10m"}
 TOKENS = {"max_tokens": 2048, "context": 64, "budget": "10m"}
 CHARACTERS = 300_000
 

@@ -1,13 +1,15 @@
-"""Compare headscan with every architecture of transformers, and write docs/coverage.md.
+"""Compare headscan with every architecture of transformers, and write docs/generated/coverage.md.
 
 Every entry of transformers' own mappings (causal, masked, sequence to sequence, encoders, and
 multimodal models by their text part) is built from its configuration, shrunk to three blocks of
-width 32, with random weights in float64. The Lens reads windows of 64 tokens at every site, and its
-states and logits are compared with `output_hidden_states` and `logits` of the same model before the
-Lens saw it.
+width 32, with random weights in float64. A Lens reads windows of 64 tokens at every site, and its
+states and logits are compared with `output_hidden_states` and `logits` of a copy that no Lens has
+seen; the model itself has to give the same afterwards, and to read inputs of its whole context. The
+verbs run on one entry of each kind of wiring.
 
-    python scripts/architectures.py                 # all of them; writes docs/coverage.md
-    python scripts/architectures.py --check         # fails where the page would change
+The page is written anew. The exit status is 1 where a row is wrong or raises, or the page changed.
+
+    python scripts/architectures.py                 # all of them, in about two minutes
     python scripts/architectures.py --only bert t5  # prints the rows of these model types
 """
 
@@ -17,25 +19,29 @@ import argparse
 import copy
 import inspect
 import logging
+import os
 import sys
-import traceback
+import tempfile
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+import headscan
 from headscan import BadInput
-from headscan.model import Lens
+from headscan.model import ByteTokenizer, Lens
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "generated" / "coverage.md"
 
 MAPPINGS = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -80,18 +86,20 @@ MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_chun
 FULL_LAST = {"layer_types": ["linear_attention", "linear_attention", "full_attention"]}
 MLA = {"num_key_value_heads": 4, "qk_head_dim": 16}
 MROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}}
+LATENT_ATTENTION = [
+    *("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite"),
+    *("glm_moe_dsa", "minicpm3", "mistral_large4", "youtu", "dots3_note", "dots3_note_text"),
+    *("esmc", "glm5_next", "longcat_flash"),
+]
+LINEAR_ATTENTION = ["qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text", "qwen3_next"]
+SECTIONED_POSITIONS = [
+    *("glm4v_text", "glm46v_text", "qwen2_vl_text", "paddleocr_vl_text", "qwen2_5_vl_text"),
+    "qwen2_5_omni_text",
+]
 SETTINGS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(
-        "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 "
-        "minicpm3 mistral_large4 youtu dots3_note dots3_note_text esmc glm5_next longcat_flash".split(), MLA
-    ),
-    **dict.fromkeys(
-        "qwen3_5_text qwen3_5_moe_text qwen4_exp_text qwen3_next".split(), FULL_LAST
-    ),
-    **dict.fromkeys(
-        "glm4v_text glm46v_text glm4v_moe_text glm_ocr_text qwen2_vl_text paddleocr_vl_text "
-        "qwen2_5_vl_text qwen2_5_omni_text".split(), MROPE
-    ),
+    **dict.fromkeys(LATENT_ATTENTION, MLA),
+    **dict.fromkeys(LINEAR_ATTENTION, FULL_LAST),
+    **dict.fromkeys(SECTIONED_POSITIONS, MROPE),
     "gptj": {"rotary_dim": 4},
     "codegen": {"rotary_dim": 4},
     "xmod": {"default_language": "en_XX"},
@@ -143,11 +151,14 @@ def tiny_settings(config: Any) -> dict[str, Any]:
             settings[name] = min(value, SIZE_OF[name])
         elif name == "attention_window" and isinstance(value, list):
             settings[name] = 16
-        elif name.endswith(("token_id", "token_index")) and type(value) is int:
-            if value >= VOCABULARY:
-                settings[name] = token
-                token += 1
+        elif _is_token(name) and type(value) is int and value >= VOCABULARY:
+            settings[name] = token
+            token += 1
     return settings | SETTINGS.get(config.model_type, {})
+
+
+def _is_token(name: str) -> bool:
+    return name.endswith(("token_id", "token_index"))
 
 
 def build(entry: Entry) -> Any:
@@ -192,8 +203,10 @@ class Row:
     Attributes:
         state: whether the states and logits are equal to the model's own, wrong, refused with a
             sentence, or raised; "unbuilt" where transformers could not build it here.
-        text: the sites with the largest difference, the sentence, or the error.
-        lens: the classes of sites, for the table.
+        text: the notes of the Lens, the sites with the largest difference, the sentence, or the
+            error.
+        sites: the kinds of sites beside `embedding` and the blocks.
+        compared: how many sites were compared.
     """
 
     entry: Entry
@@ -201,6 +214,10 @@ class Row:
     text: str = ""
     sites: str = ""
     compared: int = 0
+
+    def __str__(self) -> str:
+        cells = [*self.entry, self.sites or "–", str(self.compared), self.text or "–"]
+        return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 
 def examine(entry: Entry) -> Row:
@@ -212,19 +229,27 @@ def examine(entry: Entry) -> Row:
         return examine_refusal(entry, error)
     except Exception as error:  # a model's own code raises what it likes
         return Row(entry, "unbuilt", first_line(error))
-    before = copy.deepcopy(own)
     try:
         lens = Lens(model)
         row = compare(entry, lens, inputs, own)
-        lens.run(**{name: ids[:, :5] for name, ids in inputs.items()}, sites="**")
+        beginning: dict[str, Any] = {name: ids[:, :5] for name, ids in inputs.items()}
+        lens.run(**beginning, sites="**")
+        read_whole_context(lens)
         again = own_states(model, inputs)
     except BadInput as error:
         return Row(entry, "refused", str(error))
     except Exception as error:
-        return Row(entry, "raised", first_line(error) + traceback.format_exc()[-300:])
-    if any(not torch.equal(a, b) for a, b in zip(tensors(before), tensors(again), strict=True)):
-        return Row(entry, "wrong", "the live model is another one afterwards", row.sites)
+        return Row(entry, "raised", first_line(error))
+    if any(not torch.equal(a, b) for a, b in zip(tensors(own), tensors(again), strict=True)):
+        return Row(entry, "wrong", "The live model is another one afterwards.", row.sites)
     return row
+
+
+def read_whole_context(lens: Lens) -> None:
+    """Read an input as long as the Lens says that it may be."""
+    length = lens.context_length
+    if length is not None and length <= POSITIONS:
+        lens.run(torch.full((1, length), lens.vocabulary_size // 2), sites="**")
 
 
 class NoPass(Exception):
@@ -259,10 +284,10 @@ def examine_refusal(entry: Entry, failure: NoPass) -> Row:
     try:
         Lens(failure.model)
     except BadInput as error:
-        return Row(entry, "refused", str(error), f"own: {failure}")
+        return Row(entry, "refused", str(error))
     except Exception as error:
-        return Row(entry, "raised", first_line(error) + traceback.format_exc()[-300:])
-    return Row(entry, "wrong", f"read although its own pass fails: {failure}")
+        return Row(entry, "raised", first_line(error))
+    return Row(entry, "wrong", f"It is read, although its own pass fails: {failure}")
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -301,7 +326,7 @@ def own_states(model: Any, inputs: dict[str, Tensor]) -> Any:
         return model(**inputs, **options, output_hidden_states=True, return_dict=True)
 
 
-def compare(entry: Entry, lens: Lens, inputs: dict[str, Tensor], own: Any) -> Row:
+def compare(entry: Entry, lens: Lens, inputs: dict[str, Any], own: Any) -> Row:
     """Return how the states of a Lens differ from the model's own output."""
     states = lens.run(**inputs, sites="**")
     differences: dict[str, float] = {}
@@ -339,7 +364,8 @@ def stack_differences(stack: Any, states: dict[str, Tensor], own: Any) -> dict[s
     hidden = own.get(f"{prefix.rstrip('.')}_hidden_states" if prefix else "hidden_states")
     if hidden is None:
         last = own.get("encoder_last_hidden_state" if prefix == "encoder." else "last_hidden_state")
-        return {} if last is None else {final or blocks[-1]: distance(states[final or blocks[-1]], last)}
+        deepest = final or blocks[-1]
+        return {} if last is None else {deepest: distance(states[deepest], last)}
     hidden = [state[0] if isinstance(state, tuple) else state for state in hidden]
     orders: list[list[str | None]] = [
         [embedding, *blocks],
@@ -347,7 +373,7 @@ def stack_differences(stack: Any, states: dict[str, Tensor], own: Any) -> dict[s
         [embedding, *blocks, final],
         [*blocks, final],
         [*blocks[:-1], final],
-        blocks,
+        [*blocks],
     ]
     candidates = []
     for order in orders:
@@ -377,19 +403,151 @@ def quieten() -> None:
     transformers.logging.disable_progress_bar()
 
 
+VERBS: dict[str, Callable[[Lens], Any]] = {
+    "invert": lambda lens: headscan.invert(lens, PROMPT, at="block.1", method="exact"),
+    "attribute": lambda lens: headscan.attribute(lens, PROMPT, method="gradient"),
+    "weights": headscan.weights.run,
+    "damage": lambda lens: headscan.compare(
+        lens, TEXT, damage=True, against="q4_0", context=16, max_tokens=64
+    ),
+    "privacy of states": lambda lens: release(lens, "states", sites="block.1"),
+    "privacy of the cache": lambda lens: release(lens, "cache"),
+    "privacy of logits": lambda lens: release(lens, "logits"),
+    "checkup": lambda lens: headscan.checkup(lens, TEXT, context=32, max_tokens=2048, budget="2m"),
+}
+TRIED = [
+    *("gpt2", "granite", "gemma2", "jamba", "qwen3_moe", "big_bird", "longformer", "t5", "marian"),
+    "bert",
+]
+"""Model types on which the verbs run: one of each kind of wiring."""
+TEXT = "The hen walked to the sea and slept in the rain. Then she went home, for it was wet. " * 40
+PROMPT = "The hen slept"
+
+
+def release(lens: Lens, name: str, **options: Any) -> Any:
+    """Return the bits of a release of one short window."""
+    options |= {"windows": 1, "length": 5, "noise": (0.5,), "draws": 2}
+    return headscan.privacy(lens, TEXT, release=name, **options)
+
+
+def try_verbs(entry: Entry) -> list[str]:
+    """Return the row of an entry in the table of verbs: done, or the sentence of the refusal."""
+    quieten()
+    torch.manual_seed(0)
+    lens = Lens(build(entry).float(), ByteTokenizer(), name=entry.model_type)
+    cells = []
+    for verb in VERBS.values():
+        try:
+            verb(lens)
+            cells.append("done")
+        except BadInput as error:
+            cells.append(f"refused: {error}")
+        except Exception as error:
+            cells.append(f"RAISED {first_line(error)}")
+    return cells
+
+
+def all_rows(chosen: Sequence[Entry], workers: int) -> list[Row]:
+    """Return the rows of many entries, examined by so many processes."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(examine, chosen, chunksize=8))
+
+
+HEADER = """# Coverage
+
+`make architectures` wrote this page. It builds a tiny model of every entry of transformers'
+mappings (version {version}) with random weights, three blocks and a width of 32, reads windows of
+64 tokens at every site in float64, and compares the states and logits with the model's own
+`output_hidden_states` and `logits`. headscan knows none of these classes: it finds the sites by
+running the model once, so that models of your own work too wherever blocks run one after another.
+
+| | entries |
+|---|---|
+| equal to the model's own (to 1e-9) | {equal} |
+| refused, with the sentence | {refused} |
+| wrong | {wrong} |
+| raised an error | {raised} |
+| not built here | {unbuilt} |
+
+All equal ones have `embedding` and every `block.I`; the column *sites* has the kinds of the others.
+*Compared* counts the sites that the model's own output has, too.
+
+What to know when reading the numbers:
+
+- transformers' `hidden_states[-1]` is the output of the final norm where there is one. `block.N-1`
+  is *before* that norm; both are sites. Mamba and RWKV leave the embedding out of their hidden
+  states; headscan has it.
+- `embedding` is what the first block is given: with positions, norm, scale or projection where the
+  model has them.
+- Encoder-decoders prefix their sites with `encoder.` and `decoder.`.
+- ALBERT runs the same block again and again: `block.3` is the fourth pass through the same weights.
+- RWKV halves the stream every `rescale_every` blocks in evaluation mode. The sites carry the halved
+  values, as the model's own hidden states do; `Lens.notes` says after which blocks.
+- Longformer and LED pad their inputs, and BigBird uses full attention for short ones: states of
+  padding are left out, and a model that switches itself is put back.
+- Multimodal models are read by their text part; those that need a picture are refused.
+"""
+TABLE_HEAD = (
+    "| kind | model type | class | sites | compared | remark |",
+    "|---|---|---|---|---|---|",
+)
+TITLES = {
+    "equal": "Equal",
+    "refused": "Refused",
+    "wrong": "Wrong",
+    "raised": "Raised an error",
+    "unbuilt": "Not built here, with what transformers says",
+}
+
+
+def page(rows: Sequence[Row], verbs: dict[str, list[str]]) -> str:
+    """Return the whole of docs/generated/coverage.md."""
+    counts = Counter[str](row.state for row in rows)
+    numbers = {state: counts[state] for state in TITLES}
+    parts = [HEADER.format(version=transformers.__version__, **numbers)]
+    for state, title in TITLES.items():
+        lines = [str(row) for row in rows if row.state == state]
+        if lines:
+            parts.append("\n".join([f"## {title}\n", *TABLE_HEAD, *lines]) + "\n")
+    parts.append(
+        "## Verbs\n\nOn one model of each kind of wiring, with the bytes of UTF-8 as tokens.\n"
+    )
+    for model_type, cells in verbs.items():
+        lines = [f"- {verb}: {cell}" for verb, cell in zip(VERBS, cells, strict=True)]
+        parts.append("\n".join([f"### {model_type}\n", *lines]) + "\n")
+    return "\n".join(parts)
+
+
 def main() -> None:
+    """Examine the entries; print the chosen ones, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=None)
-    parser.add_argument("--shard", default="0/1")
+    parser.add_argument("--only", nargs="*", help="model types whose rows are printed")
+    parser.add_argument("--verbs", nargs="*", help="model types on which the verbs are tried")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
-    chosen = entries()
+    first = {entry.model_type: entry for entry in reversed(entries())}
+    if arguments.verbs is not None:
+        for model_type in arguments.verbs or TRIED:
+            print(model_type, *try_verbs(first[model_type]), sep="\n  ", flush=True)
+        return
     if arguments.only is not None:
-        chosen = [entry for entry in chosen if entry.model_type in arguments.only]
-    number, count = map(int, arguments.shard.split("/"))
-    for entry in chosen[number::count]:
-        row = examine(entry)
-        print(f"{row.state:8} {entry.kind:10} {entry.model_type:20} {entry.model:36} {row.compared:3} {row.sites} | {row.text}", flush=True)
+        for entry in entries():
+            if entry.model_type in arguments.only:
+                row = examine(entry)
+                print(row.state, row, flush=True)
+        return
+    rows = all_rows(entries(), arguments.workers)
+    verbs = {model_type: try_verbs(first[model_type]) for model_type in TRIED}
+    text = page(rows, verbs)
+    changed = not PAGE.exists() or PAGE.read_text("utf-8") != text
+    PAGE.write_text(text, "utf-8")
+    bad = [str(row) for row in rows if row.state in ("wrong", "raised")]
+    bad += [cell for cells in verbs.values() for cell in cells if cell.startswith("RAISED")]
+    print(*bad, sep="\n")
+    sys.exit(1 if bad or changed else 0)
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # results of verbs go there
+        main()

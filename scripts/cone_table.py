@@ -1,5 +1,5 @@
-"""Which branch builds the cone, what it says, how much is gauge: the tables of docs/cone.md, from
-saved scans.
+"""Write the tables of lab/docs/methods/cone.md from saved scans: which branch builds the cone, what
+it says, how much is gauge.
 
     headscan scan MODEL --text TEXT --measures anatomy,common_direction --max-tokens 8192 --out
     FOLDER      (one a model) python scripts/cone_table.py FOLDER [FOLDER ...]

@@ -1,22 +1,13 @@
-"""Write docs/coverage.md: which sites headscan finds in which family, each compared with the
-model's own hidden states.
+"""Tiny models of families whose settings change the wiring, each compared with its own states.
 
-Every family is built from a tiny configuration with random weights, so nothing is downloaded. The
-same builders and the same comparison run in tests/model/test_coverage.py, which also fails when
-docs/coverage.md is not up to date.
-
-    python scripts/coverage.py            # writes docs/coverage.md
+tests/model/test_coverage.py runs them, and other tests take their models. scripts/architectures.py
+builds a model of every entry of transformers' mappings and writes docs/generated/coverage.md.
 """
 
 from __future__ import annotations
 
 import inspect
-import logging
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +16,6 @@ from torch import Tensor
 
 from headscan.model import Lens
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
 LENGTH = 11
 DECODER_LENGTH = 9
 
@@ -447,84 +437,3 @@ def _compare_stack(stack: Any, mine: dict[str, Tensor], states: list[Tensor]) ->
 
 def _distance(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max()) if a.shape == b.shape else float("inf")
-
-
-def row(family: Family, result: Comparison) -> str:
-    """One line of the table."""
-    lens = result.lens
-    cells = [family.name, f"`{family.model}`"]
-    kinds = []
-    for kind in ("attention", "cross_attention", "mixer", "mlp"):
-        sites = [site for site in lens.sites if site.endswith(f".{kind}")]
-        if len(sites) == lens.depth or (sites and kind == "cross_attention"):
-            kinds.append(kind)
-        elif sites:
-            kinds.append(f"{kind} ({len(sites)})")
-    cells.append(", ".join(kinds))
-    cells.append("yes" if any(site.endswith("final_norm") for site in lens.sites) else "no")
-    cells.append("yes" if "head" in lens.sites else "no")
-    plain = list(chain.from_iterable(stack.plain for stack in lens.stacks))
-    if all(plain):
-        cells.append("every")
-    elif any(plain):
-        cells.append(f"{sum(plain)} of {len(plain)}")
-    else:
-        cells.append("none")
-    if result.worst == 0:
-        cells.append("equal")
-    else:
-        cells.append("within 1e-5" if result.worst < 1e-5 else "different")
-    return "| " + " | ".join(cells) + " |"
-
-
-HEADER = """# Coverage
-
-Written by `scripts/coverage.py`; a test fails when it is not up to date. Each row is a tiny model
-of the family, built from a configuration with random weights. headscan knows none of these classes:
-it finds the sites by running the model once (see `headscan.model.recording`), so families that are
-not listed work too wherever blocks run one after another.
-
-All have `embedding` and every `block.I`. *Branches* are the sites `block.I.attention` and so on:
-what the branch adds to the residual stream, before the addition and before any norm of the sum.
-*Plain* tells for how many blocks the block's output is its input plus its branches; elsewhere a
-norm acts on the sum (BERT) or on the input (RWKV's first block). *Compared* tells how headscan's
-embedding, blocks, final norm and logits compare with the model's own: equal means to the last bit.
-
-| family | class | branches | final_norm | head | plain | compared |
-|---|---|---|---|---|---|---|
-"""
-
-FOOTER = """
-What to know when reading the numbers:
-
-- transformers' `hidden_states[-1]` is the output of the final norm where there is one. `block.N-1`
-  is *before* that norm; both are sites. Mamba and RWKV leave the embedding out of their hidden
-  states; headscan has it.
-- `embedding` is what the first block is given: with positions, norm, scale or projection where the
-  model has them.
-- Encoder-decoders prefix their sites with `encoder.` and `decoder.`.
-- ALBERT runs the same block again and again: `block.3` is the fourth pass through the same weights.
-- RWKV halves the stream every `rescale_every` blocks in evaluation mode. The sites carry the halved
-  values, as the model's own hidden states do; `Lens.notes` says after which blocks.
-- Mamba and RWKV have no attention, hence no such site. What mixes tokens there is `block.I.mixer`.
-- Not covered, with a clear error: models that keep attention and MLPs in separate lists instead of
-  blocks (XLM, Flaubert), and models that need more than token ids.
-"""
-
-
-def page(results: list[tuple[Family, Comparison]]) -> str:
-    """The whole of docs/coverage.md."""
-    return HEADER + "\n".join(row(family, result) for family, result in results) + "\n" + FOOTER
-
-
-def main(write: Callable[[str], Any] = PAGE.write_text) -> None:
-    """Build every family, compare it, write the page."""
-    torch.set_num_threads(1)
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    PAGE.parent.mkdir(exist_ok=True)
-    write(page([(family, compare(family.build())) for family in FAMILIES]))
-
-
-if __name__ == "__main__":
-    main()

@@ -51,9 +51,9 @@ EXAMPLES = {
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 "
     "--formats dense,column",
     "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",
-    "reproduce": "reproduce 7 15 403 422",
+    "reproduce": "reproduce S3 S8 P2 P4",
 }
-"""A command a kind, short enough for a test; those of `reproduce` end in three different verdicts.
+"""A command a kind, short enough for a test; those of `reproduce` end in two different verdicts.
 """
 PAIRS = {
     "number": [

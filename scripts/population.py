@@ -62,7 +62,7 @@ class Recipe:
         return f"{self.name}, {self.fault}" if self.fault else self.name
 
 
-SENTENCES = {"documents": "paragraphs", "budget": "full", "max_tokens": None}
+SENTENCES = {"documents": "paragraphs", "max_tokens": None}
 """Embedding models read paragraphs, each by itself, as many as an alarm on sentences needs."""
 MODELS = (
     Recipe("gpt-vanilla", "healthy", "GPT-2, 2.1 M, trained for 4,000 steps"),
@@ -113,15 +113,16 @@ def located(name: str) -> str | None:
 
 def examined(recipe: Recipe) -> Reference | None:
     """Return one model's row; None where the model is absent."""
-    source: str | Lens | None = located(recipe.source or recipe.name)
-    if source is None:
+    path = located(recipe.source or recipe.name)
+    if path is None:
         print(f"{recipe.title} is absent: its row stays.", file=sys.stderr)
         return None
+    source: str | Lens = path
     if recipe.fault:
         from _faults import FAULTS, sick
 
-        source = sick(Lens.load(source), FAULTS[recipe.fault], recipe.title)
-    options = {"budget": "10m", "max_tokens": 4096} | recipe.options
+        source = sick(Lens.load(path), FAULTS[recipe.fault], recipe.title)
+    options: dict[str, Any] = {"budget": "10m", "max_tokens": 4096} | recipe.options
     result = headscan.checkup(source, "stories", **options)
     row = reference(result, 0)
     return replace(row, model=recipe.title, kind=recipe.kind, about=recipe.about)
@@ -191,7 +192,7 @@ def contributed(path: str) -> list[Reference]:
 
 
 def pages() -> dict[Path, str]:
-    """The page that shows the table, as it must be: docs/population.md."""
+    """The page that shows the table, as it must be: docs/generated/population.md."""
     rows = list(population())
     healthy = [row for row in rows if row.kind == "healthy"]
     known = [code for code in CONDITIONS if any(code in row.values for row in rows)]
@@ -218,7 +219,7 @@ def pages() -> dict[Path, str]:
     ]
     for title, codes in zip(("Shape", "Prediction", "Leak", "Remedy"), by_question, strict=True):
         parts += [f"## {title}", table(rows, codes)] if codes else []
-    return {ROOT / "docs" / "population.md": "\n\n".join(parts) + "\n"}
+    return {ROOT / "docs" / "generated" / "population.md": "\n\n".join(parts) + "\n"}
 
 
 def main() -> None:

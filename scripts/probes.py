@@ -1,4 +1,4 @@
-"""Write docs/measures/README.md from the probes' own words: every field with formula, range, unit
+"""Write docs/generated/tables.md from the probes' own words: every field with formula, range, unit
 and source.
 
 python scripts/probes.py [--check]
@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.reference.gaussian import KNOWN, Shape
 
-GAUSSIAN = Path(__file__).resolve().parents[1] / "docs" / "measures" / "gaussian.md"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures" / "README.md"
+GAUSSIAN = Path(__file__).resolve().parents[1] / "docs" / "generated" / "gaussian.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "generated" / "tables.md"
 HEAD = """# Tables beyond the core
 
 Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB`
@@ -44,7 +44,7 @@ def page() -> str:
             cost = " Expensive: it says its time and memory first." if probe.expensive else ""
             parts.append(
                 f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} "
-                f"[Explained]({probe.docs}). "
+                f"[Explained](../../lab/docs/methods/measures/{probe.docs}). "
                 f"Code: `{probe.function}`. Source: {probe.literature}.\n\nPosition 0: "
                 f"{probe.position}\n"
             )

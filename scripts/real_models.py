@@ -1,5 +1,5 @@
-"""Write docs/real-models.md: every real model at hand on two texts each, with what the literature
-says of its family.
+"""Write lab/docs/methods/real-models.md: every real model at hand on two texts each, with what the
+literature says of its family.
 
     python scripts/real_models.py ASSETS [--tokens 60000]
 
@@ -25,7 +25,7 @@ from headscan.remedies import remedies
 from headscan.remedies.retrieval import paired_cosines
 from headscan.statistics.cloud import Cloud
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "real-models.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab" / "docs" / "methods" / "real-models.md"
 MEASURES = "drift,rogue,words,dimension,sphere,frequency,head,collapse,partition,zipf"
 TEXTS = {"TinyStories": "tinystories/tinystories_2MiB.txt", "Shakespeare": "tinyshakespeare.txt"}
 READING = (

@@ -1,4 +1,4 @@
-"""Write docs/registries.md (everything that is registered, with its parameters) and
+"""Write docs/generated/registries.md (everything that is registered, with its parameters) and
 docs/findings.md (every code), from the code.
 
 python scripts/registries.py [--check | --print]
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headscan_lab.evaluation.task import TASKS
-from headscan_lab.ledger.experiment import EXPERIMENTS
+from headscan_lab.ledger.statement import STATEMENTS
 
 from headscan.attribution.method import METHODS as ATTRIBUTION
 from headscan.comparison.nulls import NULLS
@@ -31,8 +31,8 @@ from headscan.training.objective import OBJECTIVES, REGULARISERS
 from headscan.training.optimisers import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
-CODES = PAGE.with_name("findings.md")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "generated" / "registries.md"
+CODES = PAGE.parents[1] / "findings.md"
 SECTIONS: list[tuple[str, str, Registry[Any]]] = [
     (
         "Formats of stored states",
@@ -66,11 +66,11 @@ SECTIONS: list[tuple[str, str, Registry[Any]]] = [
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
     (
         "Conditions of a checkup",
-        "`headscan checkup --fail-on CODES`; see [checkup](checkup.md)",
+        "`headscan checkup --fail-on CODES`; see [checkup](../checkup.md)",
         CONDITIONS,
     ),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
-    ("Experiments of the ledger", "the tables of `headscan_lab.ledger`", EXPERIMENTS),
+    ("Statements of the ledger", "`headscan reproduce ID`", STATEMENTS),
 ]
 
 
@@ -80,6 +80,7 @@ def sentence(name: str, item: object) -> str:
         getattr(getattr(item, "words", None), "sentence", ""),
         getattr(item, "sentence", ""),
         getattr(item, "about", ""),
+        getattr(item, "statement", ""),
     ]
     if inspect.isroutine(item) or isinstance(item, type):
         docstrings.append(inspect.getdoc(item) or "")
@@ -89,58 +90,106 @@ def sentence(name: str, item: object) -> str:
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
+ADVICE = {
+    "HS110": "nothing",
+    "HS111": "centre vectors before you compare them",
+    "HS112": "look at the top direction: `--measures anatomy`",
+    "HS113": "read more text; compare with `--null`",
+    "HS114": "compare equal lengths, or read more text",
+    "HS115": "give `--max-tokens`",
+    "HS116": "look at these branches",
+    "HS117": "`headscan.decone` moves the direction into a bias",
+    "HS120": "nothing",
+    "HS121": "look at this layer",
+    "HS122": "look at the layer with the lowest value",
+    "HS123": "say on how many tokens the comparison is based",
+    "HS124": "give more windows, or fewer tokens a window",
+    "HS125": "nothing",
+    "HS126": "do not call these layers similar",
+    "HS127": "use SVCCA and neighbours there",
+    "HS128": "rebuild the index",
+    "HS210": "compare a model's loss with it",
+    "HS211": "use a lower `--order`",
+    "HS212": "use more text, or a lower `--order`",
+    "HS213": "nothing",
+    "HS214": "nothing",
+    "HS215": "train longer where it is low",
+    "HS216": "train longer where it is low",
+    "HS217": "train longer, or accept generalisation",
+    "HS310": "protect states as the text",
+    "HS311": "check the attention mask",
+    "HS312": "take more features, or less noise",
+    "HS320": "nothing",
+    "HS321": "use `--method occlusion`",
+    "HS322": "explain more predictions: `--generate 8`",
+    "HS323": "give more steps, or float32",
+    "HS410": "apply it: [how](how-to/search.md)",
+    "HS411": "keep the vectors as they are",
+    "HS412": "do not apply these",
+    "HS413": "fit on more vectors",
+    "HS501": "look at the last batches and the learning rate",
+    "HS502": "look at the data and the learning rate",
+    "HS503": "look at the block that is named first",
+    "HS504": "look at the block that is named first",
+    "HS505": "look at the block that is named first",
+    "HS506": "look at the block that is named first",
+    "HS507": "normalise queries and keys, or cap the logits",
+    "HS508": "normalise queries and keys",
+    "HS509": "look at `branch_ratio` of that block",
+    "HS510": "lower the learning rate",
+    "HS511": "warm the learning rate up",
+    "HS512": "check `requires_grad` and parameter groups",
+    "HS513": "look at the token of that row",
+    "HS514": "raise the balancing loss",
+    "HS515": "check sampler and shards",
+    "HS516": "check the shard",
+    "HS517": "go back to an earlier checkpoint; lower the rate",
+    "HS601": "check that the right checkpoint was loaded",
+    "HS701": "keep blocks in higher precision: `--keep`",
+    "HS702": "keep this part in higher precision",
+    "HS703": "keep these blocks",
+}
+"""What to do about the findings that are no conditions of a checkup, which have their own words."""
+CODES_HEAD = """# Findings
+
+Written by `scripts/registries.py`. HS1 is shape, HS2 prediction, HS3 leak, HS4 remedy, HS5 a
+training run, HS6 weights, HS7 damage. Thresholds are conventions unless a test is named;
+[how they were set](../lab/docs/methods/checkup.md#findings).
+
+- `--fail-on 'HS101,HS2*'`: exit status 3 where one of these is found; in each such verb.
+- `--ignore HS101,SINK`: these do not count; they stay on the page, marked.
+- `--baseline last.json`: findings of an earlier result do not count; a new alarm is exit status 3.
+
+| code | found by | means | threshold | what to do |
+|---|---|---|---|---|
+"""
+
+
 def codes() -> str:
-    """docs/findings.md: every code of every verb."""
-    lines = [
-        "# Findings by code",
-        "",
-        "Written by `scripts/registries.py` from the kinds of findings that each verb declares and "
-        "the conditions of a checkup; a test fails when",
-        "it is out of date. HS1: shape, HS2: prediction, HS3: leak, HS4: remedy, HS5: a run, HS6: "
-        "weights; a phenomenon has one code.",
-        "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they "
-        "stay on the page, marked.",
-        "`--baseline last.json` does so with those that an earlier result of the same verb has at "
-        "the same model and site, and",
-        "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 "
-        "where one of these was found",
-        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `fine`, `+`) where the number "
-        "is short of its limit by less",
-        "than a tenth, too: windows or texts of another length may be on the other side of it. "
-        "Where the interval of CONE, SPIKE",
-        "or FLAT holds the limit, the finding says so and is no alarm.",
-        "",
-    ]
+    """docs/findings.md: every code of every verb, a row each."""
     conditions = dict(CONDITIONS.items())
+    lines = []
     for code in sorted({*conditions, *KINDS}):
         kinds = [kind for kind in KINDS.values() if kind.code == code]
         condition = conditions.get(code)
-        title = ", ".join(
-            filter(None, [condition.title if condition else "", *(kind.name for kind in kinds)])
-        )
-        lines += [f"## {code} {title}", ""]
-        for kind in kinds:
-            lines += [
-                f"`{kind.verb}`: {kind.meaning} Threshold: {kind.threshold} ({kind.ground}). "
-                f"False: {kind.wrong}.",
-                "",
-            ]
+        names = ", ".join(kind.name for kind in kinds)
+        verbs = ", ".join([kind.verb for kind in kinds] + ["checkup"] * (condition is not None))
+        thresholds = [
+            kind.threshold for kind in kinds if condition is None or kind.verb != "checkup"
+        ]
+        meaning = kinds[0].meaning if kinds else ""
+        todo = ADVICE.get(code, "")
+        title = names
         if condition is not None:
-            beyond = (
-                f", an alarm at {'least' if condition.least else 'most'} {condition.alarm:g}"
-                if condition.alarm is not None
-                else ""
-            )
-            side = "least" if condition.least else "most"
-            lines += [
-                f"`checkup`: {condition.meaning} {condition.sentence} Threshold: at {side} "
-                f"{condition.threshold:g} ({condition.unit}){beyond}; source: "
-                f"{condition.source.rstrip('.')}. {condition.todo} *Limits:* {condition.limits} "
-                "The reference models that it was set beside, and how often it was false: "
-                "[checkup](checkup.md).",
-                "",
-            ]
-    return "\n".join(lines).rstrip() + "\n"
+            side = "at least" if condition.least else "at most"
+            alarm = "" if condition.alarm is None else f", alarm {condition.alarm:g}"
+            thresholds.append(f"{side} {condition.threshold:g} {condition.unit}{alarm}")
+            meaning = condition.meaning
+            todo = condition.todo.split(". ")[0].split(": headscan")[0].rstrip(".")
+            title = f"{condition.title}{f' ({names})' if names else ''}"
+        cells = [f"**{code}** {title}", verbs, meaning, "; ".join(thresholds), todo]
+        lines.append(f"| {' | '.join(' '.join(cell.split()) for cell in cells)} |")
+    return CODES_HEAD + "\n".join(lines) + "\n"
 
 
 def page() -> str:
@@ -151,7 +200,7 @@ def page() -> str:
         "",
     ]
     parts[0] += (
-        " a page of their own, [measures](measures.md).\n[CONTRIBUTING](../CONTRIBUTING.md) "
+        " a page of their own, [measures](../measures.md).\n[CONTRIBUTING](../../CONTRIBUTING.md) "
         "shows how to add one, in one file.\n"
     )
     for title, use, registry in SECTIONS:

@@ -1,5 +1,5 @@
 """How often `headscan weights` calls fresh weights untrained, and trained ones: the table of
-docs/weights.md.
+lab/docs/methods/weights.md.
 
 python scripts/untrained.py [SEEDS] [TRAINED MODEL ...]
 """

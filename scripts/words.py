@@ -9,24 +9,29 @@ tests/test_words.py holds the limits.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+EXPLANATIONS = (
+    "cone checkup intervals inversion leaks attribution flow compare damage remedies training ntp "
+    "weights"
+)
 KINDS = {
-    "front": ("README.md", "CHANGELOG.md", "BENCHMARKS.md", "docs/README.md"),
-    "tutorials": ("docs/tutorials/*.md",),
+    "front": ("README.md", "docs/README.md"),
+    "tutorials": ("docs/tutorials/*.md", "docs/five-pictures.md", "docs/gallery.md"),
     "how-to": ("docs/how-to/*.md",),
-    "explanation": ("docs/explanation/*.md",),
-    "reference": ("docs/reference/*.md",),
+    "explanation": tuple(f"docs/{name}.md" for name in EXPLANATIONS.split()),
+    "reference": ("docs/glossary.md", "docs/states.md", "docs/scaling.md"),
+    "written by scripts": ("docs/findings.md", "docs/measures.md", "docs/generated/*.md"),
+    "release": ("CHANGELOG.md", "BENCHMARKS.md", "SECURITY.md"),
     "contributors": (
         "AGENTS.md",
         "CONTRIBUTING.md",
-        "SECURITY.md",
         "docs/architecture.md",
         "docs/decisions.md",
     ),
     "laboratory": ("lab/docs/**/*.md",),
-    "generated": ("docs/generated/*.md",),
 }
 USER_KINDS = ("front", "tutorials", "how-to", "explanation", "reference")
 PRIVATE = re.compile(
@@ -44,8 +49,13 @@ BARE_NUMBER = re.compile(r"(?<![\w.)\]}*/\\:-])\.\d(?!\d*em)")
 """A number without its leading zero."""
 
 
-def program_strings(folder: Path = ROOT / "src" / "headscan") -> Iterator[tuple[str, str]]:
-    """Yield (place, string) of all strings that the program can print; docstrings are none."""
+@cache
+def program_strings() -> list[tuple[str, str]]:
+    """Return (place, string) of all strings that the program can print; docstrings are none."""
+    return list(_strings_in(ROOT / "src" / "headscan"))
+
+
+def _strings_in(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         silent = set()
@@ -63,6 +73,7 @@ def program_strings(folder: Path = ROOT / "src" / "headscan") -> Iterator[tuple[
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = "" if id(node) in silent else node.value
             if " " in text.strip() and "<" not in text:
+                assert isinstance(node, ast.expr)
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", text
 
 

@@ -173,7 +173,7 @@ def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, scanned):
     assert len(document["sites"][0]["top_three_share_interval"]) == 2
     assert 0 < document["repeats"][0]["share"] < 1
     code = f"import headscan; r = headscan.load({str(out)!r}); r.plot('top_three_share'); "
-    framed = run("-c", code + "print(list(r.frame().columns), r.frame('repeats'))")
+    framed = run("-c", code + "print(list(r.frame(long=False).columns), r.frame('repeats'))")
     assert "top_three_share" in framed
     assert "share" in framed
     assert "top_three_share" in run(
@@ -250,7 +250,8 @@ def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_pa
     assert document["method"] == "recency"
     assert document["scores"][-1] == 0.5
     assert "Recency" in (tmp_path / "a" / "report.html").read_text("utf-8")
-    code = f"import headscan; print(list(headscan.load({str(tmp_path / 'a')!r}).frame().columns))"
+    loaded = f"headscan.load({str(tmp_path / 'a')!r})"
+    code = f"import headscan; print(list({loaded}.frame(long=False).columns))"
     assert "recency" in run("-c", code)
 
 

@@ -35,7 +35,7 @@ def staged(docsite, tmp_path_factory):
 
 
 def test_everything_registered_has_a_page(staged):
-    from headscan_lab.ledger.claim import CLAIMS
+    from headscan_lab.ledger.statement import STATEMENTS
 
     from headscan.cli import verbs
     from headscan.diagnosis import CONDITIONS
@@ -46,35 +46,35 @@ def test_everything_registered_has_a_page(staged):
     for folder, names in {
         "measure": MEASURES.names(),
         "findings": CONDITIONS.names(),
-        "claims": CLAIMS.names(),
+        "claims": STATEMENTS.names(),
         "commands": verbs(),
         "formats": [*schemas, *(f"states-{name}" for name in FORMATS.names())],
     }.items():
         assert set(names) <= {path.stem for path in (staged / folder).glob("*.md")}, folder
     assert (staged / "python" / "headscan.measures.rst").read_text().count("autofunction") > 30
-    claim = (staged / "claims" / "402.md").read_text()
+    claim = (staged / "claims" / "P1.md").read_text()
     assert "equiangular tight frame" in claim
-    assert "at most 1e-08" in claim
+    assert "at most 1e-06" in claim
     row = next(
         line
         for line in (staged / "ledger.md").read_text().splitlines()
-        if line.startswith("| [402]")
+        if line.startswith("| [P1]")
     )
     assert f"**Verdict: {row.split('|')[3].strip()}.**" in claim
     assert "at least 0.5" in (staged / "findings" / "HS101.md").read_text()
     assert len(list((staged / "percent").glob("*.py"))) == 6
-    assert "[HS101](findings/HS101.md)" in (staged / "checkup.md").read_text()
+    assert "[HS101](../findings/HS101.md)" in (staged / "methods" / "checkup.md").read_text()
 
 
 def test_links_hold_in_the_site_and_a_broken_one_ends_it(docsite):
     relinked = docsite["stage"].relinked
     moved = relinked(
-        "[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](measures/README.md)",
+        "[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](generated/tables.md)",
         "docs/ntp.md",
     )
     assert "[a](BENCHMARKS.md#x) [b](formats/index.md) `[c](no)`" in moved
     assert (
-        "[d](https://github.com/headscan/headscan/blob/main/LICENSE) [e](measures/index.md)"
+        "[d](https://github.com/headscan/headscan/blob/main/LICENSE) [e](generated/tables.md)"
         in moved
     )
     with pytest.raises(SystemExit, match=r"docs/ntp\.md has a broken link: nowhere\.md"):

@@ -1,4 +1,6 @@
-"""Every number of every result has an interval, or docs/intervals.md says why it has none."""
+"""Every number of every result has an interval, or lab/docs/methods/intervals.md says why it has
+none.
+"""
 
 import json
 import re
@@ -36,7 +38,12 @@ def numbers(
 def rows() -> list[tuple[list[str], list[str], str]]:
     """Verbs, patterns and what is said of them, of each line of the table."""
     table_rows = []
-    section = (DOCS / "intervals.md").read_text().split("## Number by number")[1].split("\n## ")[0]
+    section = (
+        (DOCS.parent / "lab" / "docs" / "methods" / "intervals.md")
+        .read_text()
+        .split("## Number by number")[1]
+        .split("\n## ")[0]
+    )
     for line in section.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 3 and cells[0] not in ("verb", "---"):

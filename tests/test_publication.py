@@ -2,6 +2,7 @@
 stays small and whole.
 """
 
+import importlib.util
 import re
 import tomllib
 import zlib
@@ -84,6 +85,17 @@ def test_every_link_of_the_readme_is_absolute_on_a_package_index():
             )
         assert link.startswith(RAW) == link.endswith((".png", ".svg")), link
     assert "<img" not in readme
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_benchmarks():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "scripts" / "readme.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    benchmarks = (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8")
+    assert module.rewritten(readme, benchmarks) == readme
+    for _, row in module.claims(benchmarks):
+        assert row in readme
 
 
 def test_there_is_one_version():

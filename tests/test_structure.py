@@ -282,6 +282,7 @@ def test_no_open_dictionary_passes_between_modules():
         "diagnosis/plan.py:reading_of",  # the options of a verb's call
         "training/healthy_runs.py:of_json",
         "scanner/result.py",
+        "states/stored.py:flat_items",  # what a user's file holds
         "report/kit/reading.py",
         "model/inputs.py",
         "model/sites.py",

@@ -1,6 +1,6 @@
-r"""Makes the pictures of the page that the README shows, from a scan's report.
+r"""Make the pictures of docs/README.md from a scan's report.
 
-    headscan scan qwen --text wikitext-2/test.txt --max-tokens 4096 --null --out DIR \
+    headscan scan qwen --text wikitext-2/test.txt --max-tokens 2048 --out DIR \
         --sites 'embedding,block.0,block.2,block.13,block.20,block.27,final_norm'
     python docs/images/photograph.py DIR/report.html
 
@@ -35,7 +35,7 @@ def settle(page: Page) -> None:
 
 
 def main(report: str) -> None:
-    """Write scan.png (the page's top) and cat-scan.png (the 3-D picture), in light and dark."""
+    """Write cat-scan.png, the 3-D picture, in light and dark."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         for scheme, suffix in (("light", ""), ("dark", "-dark")):
@@ -44,7 +44,6 @@ def main(report: str) -> None:
             )
             page.goto(Path(report).resolve().as_uri())
             settle(page)
-            page.screenshot(path=HERE / f"scan{suffix}.png")
             page.add_style_tag(
                 content=".switch { position: static !important } #scan { padding: 28px !important }"
             )

@@ -4,8 +4,8 @@ For the class: what is a cone?
 
 A language model turns each token of a text into a vector. Take two tokens at random: what is the
 cosine between their vectors? In a round cloud it is 0 on average; in a narrow cone it is near 1.
-This notebook measures it, first of points that we make ourselves, then of two small models, twins
-but for one thing.
+This notebook measures it, first for points that we make ourselves, then for two small models that
+differ in one thing.
 """
 
 # %%
@@ -34,8 +34,8 @@ print("over all pairs:", (all_pairs.sum() - np.trace(all_pairs)) / (n * (n - 1))
 print("by one sum:    ", (np.linalg.norm(unit.sum(0)) ** 2 - n) / (n * (n - 1)))
 
 # %%
-# Two twins
-# ---------
+# Two models
+# ----------
 # ``gpt-vanilla-early`` and ``gpt-headless-early`` saw the same tokens in the same order for 120
 # steps. One predicts the next token with a head over the whole vocabulary, the other is trained
 # without a head. Which one is the cone?
@@ -61,7 +61,7 @@ for row in twins.sites:
 # of the same size, are what it is compared with. Later in training the cone of this small model is
 # mostly gone:
 late = headscan.scan("gpt-vanilla", "stories", max_tokens=3200, context=64, null=True)
-frame = late.frame(nulls=True)
+frame = late.frame(nulls=True, long=False)
 print(
     frame.xs("block.3", level="site")[["null", "average_cosine", "effective_rank"]].to_string(
         index=False

@@ -2,8 +2,9 @@
 For the engineer who pretrains: watch the shape while you train
 ===============================================================
 
-A loss curve does not show that the last layer has become a needle. Here a tiny model is trained for
-40 steps in a plain ``transformers.Trainer``, twice: with a head, and with a head whose bias starts
+A loss curve does not show that the last layer has become a narrow cone. Here a tiny model is
+trained for 40 steps in a plain ``transformers.Trainer``, twice: with a head, and with a head whose
+bias starts
 at the log of the unigram. ``Monitor`` is one line, and measures the held-out windows as training
 goes on.
 """
@@ -35,12 +36,12 @@ print(len(train), "windows to train on,", len(held_out), "held out")
 
 
 # %%
-# Two arms in a Trainer
-# ---------------------
-# An arm is an objective, what is added to it, and by what the weights move. The learner is a module
+# Two variants in a Trainer
+# -------------------------
+# A variant is an objective, terms beside it, and an optimiser. The learner is a module
 # whose forward pass returns a loss.
 def run(name: str) -> list[tuple[int, float]]:
-    """Train an arm; the average cosine of the last block, step by step."""
+    """Train a variant; the average cosine of the last block, step by step."""
     set_seed(0)
     torch.set_num_threads(1)
     model = GPT2LMHeadModel(
@@ -91,6 +92,6 @@ for name in ("ce", "ce+unigram"):
 # What to make of it
 # ------------------
 # One seed, 40 steps and a toy: a demonstration, no result. :doc:`/headless-experiments` and
-# :doc:`/tournament` compare arms at equal loss, with several seeds. In a run of your own,
+# :doc:`/tournament` compare variants at equal loss, with several seeds. In a run of your own,
 # ``Monitor(trainer)`` alone writes these numbers into the Trainer's log, and its alarms warn, save
 # a checkpoint, or stop the run: :doc:`/training` says which, and how often they were wrong.

@@ -1,11 +1,11 @@
 """
-For the engineer on call: an alarm in the night, its cause, a restart
-=====================================================================
+For the engineer on call: debug a training alarm
+================================================
 
-A small model trains in a plain ``transformers.Trainer``. In the night somebody puts a broken shard
-into the data: one batch again and again. The loss falls faster than ever, so nobody who looks at
+A small model trains in a plain ``transformers.Trainer``. A broken shard gets into the data: one
+batch again and again. The loss falls faster than ever, so nobody who looks at
 the loss is alarmed. The monitor is one line; it names the cause, keeps a checkpoint and stops the
-run. In the morning the shard is mended and the run goes on from that checkpoint.
+run. Then the shard is repaired and the run goes on from that checkpoint.
 """
 
 # %%
@@ -56,7 +56,7 @@ class InOrder(Trainer):
 
 
 def trainer(broken: bool) -> tuple[Trainer, Monitor]:
-    """The night's script: the monitor is the one line more."""
+    """The training script: the monitor is one line."""
     set_seed(0)
     torch.set_num_threads(1)
     special = {"bos_token_id": 0, "eos_token_id": 0}
@@ -85,20 +85,23 @@ def trainer(broken: bool) -> tuple[Trainer, Monitor]:
 
 
 # %%
-# The night
-# ---------
-night, monitor = trainer(broken=True)
-night.train()
-print("steps taken:", night.state.global_step)
-print("losses:", [round(entry["loss"], 2) for entry in night.state.log_history if "loss" in entry])
+# The run with the broken shard
+# -----------------------------
+broken_run, monitor = trainer(broken=True)
+broken_run.train()
+print("steps taken:", broken_run.state.global_step)
+print(
+    "losses:",
+    [round(entry["loss"], 2) for entry in broken_run.state.log_history if "loss" in entry],
+)
 for alarm in monitor.raised:
     print(alarm.code, alarm.name, f"after step {alarm.step}:", alarm.sentence)
 
 # %%
-# The morning: what was read
-# --------------------------
+# What the monitor read
+# ---------------------
 # The numbers of every family lie in monitor.jsonl, and in the Trainer's log (and so in TensorBoard,
-# W&B, trackio) under ``headscan/``. Here is what the alarm rests on.
+# W&B, trackio) under ``headscan/``. Here is what the alarm is based on.
 readings = [json.loads(line) for line in (folder / "monitor.jsonl").read_text().splitlines()]
 for reading in readings:
     if reading["family"] == "repeated":
@@ -109,10 +112,13 @@ print("the gradient's share by block:", {name: round(value, 2) for name, value i
 # %%
 # The restart
 # -----------
-# The shard is mended, and the run goes on from the checkpoint that the alarm kept. The monitor
-# takes up its own memory from the files, and is silent.
-checkpoint = folder / f"checkpoint-{night.state.global_step}"
+# The shard is repaired, and the run goes on from the checkpoint that the alarm kept. The monitor
+# reads its own history from the files, and raises no new alarm.
+checkpoint = folder / f"checkpoint-{broken_run.state.global_step}"
 day, again = trainer(broken=False)
 day.train(resume_from_checkpoint=str(checkpoint))
 print("steps taken:", day.state.global_step)
-print("new alarms:", [alarm.name for alarm in again.raised if alarm.step > night.state.global_step])
+print(
+    "new alarms:",
+    [alarm.name for alarm in again.raised if alarm.step > broken_run.state.global_step],
+)

@@ -62,3 +62,34 @@ def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
         (tmp_path / "sst2" / f"stsa.binary.{part}").write_text("\n".join(lines))
     assert "sst2-finetuned" not in tasks_for(given)  # it is done only where it is named
     assert TASKS["sst2-finetuned"]().scores(given)["finetuned_on"] == 96
+
+
+def test_pairs_are_fine_tuned_as_one_text_by_language(tmp_path):
+    assert {"mrpc-finetuned", "mnli-finetuned", "xnli-finetuned"} <= set(TASKS)
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=260,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        n_positions=32,
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
+    given = Evaluated(GPT2LMHeadModel(config).eval(), ByteTokenizer(), tmp_path)
+    sentences, labels = _sentences(40, 0)
+    folder = tmp_path / "xnli"
+    folder.mkdir()
+    rows = [
+        f"{'en' if index % 2 else 'de'}\t{text}\t{text[::-1]}\t{label}"
+        for index, (text, label) in enumerate(zip(sentences, labels, strict=True))
+    ]
+    table = "\n".join(["language\tsentence1\tsentence2\tlabel", *rows])
+    for name in ("train.tsv", "xnli.test.tsv"):
+        (folder / name).write_text(table)
+    found = TASKS["xnli-finetuned"]().scores(given)
+    assert found["finetuned_on"] == 40
+    assert {"finetuned_accuracy de", "finetuned_accuracy en"} <= set(found)

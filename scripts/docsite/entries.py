@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headscan_lab.ledger.claim import CLAIMS, Claim
-from headscan_lab.ledger.experiment import DOCUMENTS
+from headscan_lab.ledger.statement import DOCUMENTS, STATEMENTS, Statement
 
 from headscan.diagnosis import CONDITIONS, Condition
 from headscan.run import Result
@@ -78,14 +77,14 @@ def entries(pages: Pages) -> Pages:
     """
     pages_by_path = _measures() | _findings() | _formats() | _claims(pages["ledger.md"])
     pages_by_path["ledger.md"] = re.sub(
-        r"^\| (\d+) \|", r"| [\1](claims/\1.md) |", pages["ledger.md"], flags=re.MULTILINE
+        r"^\| ([SPAL]\d+) \|", r"| [\1](claims/\1.md) |", pages["ledger.md"], flags=re.MULTILINE
     )
-    pages_by_path["checkup.md"] = re.sub(
+    pages_by_path["methods/checkup.md"] = re.sub(
         r"^\| (HS\d+) \|",
         lambda match: (
-            f"| [{match[1]}](findings/{match[1]}.md) |" if match[1] in CONDITIONS else match[0]
+            f"| [{match[1]}](../findings/{match[1]}.md) |" if match[1] in CONDITIONS else match[0]
         ),
-        pages["checkup.md"],
+        pages["methods/checkup.md"],
         flags=re.MULTILINE,
     )
     return pages_by_path
@@ -95,7 +94,7 @@ def _measures() -> Pages:
     lines = [
         "# Measures",
         "",
-        "Numbers of a site's cloud of vectors; [tables beyond them](measures/index.md).",
+        "Numbers of a site's cloud of vectors; [tables beyond them](generated/tables.md).",
     ]
     measures = ordered_measures()
     for group in dict.fromkeys(measure.words.group for measure in measures):
@@ -172,60 +171,40 @@ def _finding(code: str, condition: Condition) -> str:
             f"**What it does not say.** {condition.limits}",
             f"**Source.** {condition.source}.",
             f"    headscan checkup MODEL --text TEXT --fail-on {code}",
-            "All [findings](index.md); how [thresholds](../checkup.md#findings) came about; "
-            "what was [tried on injected faults](../checkup.md#tried-on-injected-faults).\n",
+            "All [findings](index.md); how [thresholds](../methods/checkup.md#findings) came "
+            "about; what was "
+            "[tried on injected faults](../methods/checkup.md#tried-on-injected-faults).\n",
         ]
     )
 
 
 def _claims(ledger: str) -> Pages:
     verdicts = {
-        row.split("|")[1].strip(): re.split(r"(?<!\\)\|", row)[3:6]
+        row.split("|")[1].strip(): re.split(r"(?<!\\)\|", row)[3].strip()
         for row in ledger.splitlines()
-        if row.startswith("|")
+        if re.match(r"\| [SPAL]\d+ \|", row)
     }
     return {
-        f"claims/{number}.md": leaf(_claim(claim, verdicts.get(number)))
-        for number, claim in CLAIMS.items()
+        f"claims/{id}.md": leaf(_claim(statement, verdicts.get(id, "not run")))
+        for id, statement in STATEMENTS.items()
     }
 
 
-def _claim(claim: Claim, verdict_cells: list[str] | None) -> str:
-    experiment = claim.experiment
+def _claim(statement: Statement, verdict: str) -> str:
     rows = {
-        "Document": f"{DOCUMENTS[claim.document]}; {claim.place}",
-        "Model": claim.model,
-        "Data": claim.data,
-        "About": "a larger model, of which only a tendency can be told here"
-        if claim.large
-        else "what is run here",
+        "Document": f"{DOCUMENTS[statement.document]}; {statement.place}",
+        "Measured": statement.measured,
+        "Counts as holding": str(statement.counts),
+        "Control": statement.control,
+        "Turned by": statement.turned_by,
+        "Range of the free choice": statement.range,
     }
-    if experiment is not None:
-        experiment_words = experiment.words
-        power = experiment.power
-        rows |= {
-            "Experiment": sentence(inspect.getdoc(experiment)),
-            "Quantity": experiment_words.quantity,
-            "Counts as holding": str(claim.counts),
-            "Test": experiment_words.test,
-            "Scope": experiment_words.scope,
-            "Power asked for": f"{power.seeds} seeds"
-            + (f", {power.tokens:,} tokens an arm" if power.tokens else ""),
-            "Stand-ins": "; ".join(
-                f"{stand_in.name}: {stand_in.why}" for stand_in in experiment.stand_ins()
-            )
-            or "none",
-        }
-    if claim.control is not None:
-        rows["Confounded where the control is"] = str(claim.control)
-    if claim.command:
-        rows["On the claim's own model"] = f"`{claim.command}`"
-    verdict, effect, why = (part.strip() for part in verdict_cells or ("not run", "", ""))
-    effect = effect and f"Effect {effect}. "
+    if statement.command:
+        rows["On a model of yours"] = f"`{statement.command}`"
     lines = [
-        f"# Claim {claim.id}",
-        claim.statement,
-        f"**Verdict: {verdict}.** {effect}{why}".rstrip(),
+        f"# Statement {statement.id}",
+        statement.statement,
+        f"**Verdict: {verdict}.**",
         "## Protocol",
         "\n".join(
             [
@@ -234,8 +213,8 @@ def _claim(claim: Claim, verdict_cells: list[str] | None) -> str:
                 *(f"| {name} | {cell(text)} |" for name, text in rows.items()),
             ]
         ),
-        f"    headscan reproduce {claim.id}",
-        "All claims: [the ledger](../ledger.md).\n",
+        f"    headscan reproduce {statement.id}",
+        "All statements: [the ledger](../ledger.md).\n",
     ]
     return "\n\n".join(lines)
 

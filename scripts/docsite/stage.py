@@ -15,29 +15,24 @@ from reference import reference
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/headscan/headscan/blob/main/"
 TOP = ("BENCHMARKS.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md")
-START = ["01-first-scan", "notebooks/index", "gallery"]
+START = ["five-pictures", "tutorials/first-scan", "notebooks/index", "gallery"]
 REFERENCE = [
     "commands/index",
     "python/index",
-    "measures",
-    "measures/index",
+    "glossary",
+    "findings",
     "findings/index",
-    "formats/index",
-    "registries",
-]
-EVIDENCE = [
-    "ledger",
-    "sizes",
-    "intervals",
-    "coverage",
-    "cone",
-    "real-models",
-    "headless-experiments",
+    "measures",
+    "states",
     "scaling",
-    "peers",
-    "BENCHMARKS",
+    "formats/index",
+    "generated/tables",
+    "generated/registries",
+    "generated/gaussian",
+    "generated/population",
+    "generated/coverage",
 ]
-PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG"]
+PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG", "BENCHMARKS", "architecture", "decisions"]
 # their text would stand before the guides in every search
 UNSEARCHED = ("CHANGELOG.md", "AGENTS.md", "ledger.md", "claims/")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
@@ -48,7 +43,7 @@ def page_of(path: str) -> str | None:
     """Return the page of the site that a file of the repository becomes, or None."""
     if path in TOP or path.startswith("docs/images/"):
         return path.removeprefix("docs/")
-    if path.startswith("docs/notebooks/") and path.endswith(".py"):
+    if path.startswith("docs/notebooks/") and path.endswith((".py", ".ipynb")):
         return f"notebooks/{Path(path).stem}.rst"
     if path == "docs/schemas":
         return "formats/index.md"
@@ -100,30 +95,23 @@ def stage(source: Path) -> None:
         texts[file.relative_to(ROOT).as_posix()] = file.read_text(encoding="utf-8")
     pages = {str(page_of(path)): relinked(text, path) for path, text in texts.items()}
     generated = entries(pages) | reference(pages)
-    twice = (generated.keys() & pages.keys()) - {"measures.md", "ledger.md", "checkup.md"}
+    twice = (generated.keys() & pages.keys()) - {"measures.md", "ledger.md", "methods/checkup.md"}
     if twice:
         raise SystemExit(f"made from the code and written, too: {', '.join(sorted(twice))}")
-    named = {f"{name}.md" for name in [*START, *REFERENCE, *EVIDENCE, *PROJECT, "index"]}
-    guides = [name.removesuffix(".md") for name in pages if "/" not in name and name not in named]
+    named = {f"{name}.md" for name in [*START, *REFERENCE, *PROJECT, "index"]}
+    laboratory = {page_of(path) for path in texts if path.startswith("lab/")}
     howto = [name.removesuffix(".md") for name in pages if name.startswith("how-to/")]
+    others = [name for name in pages if name not in named and not name.startswith("how-to/")]
     tables = {
-        "Start": START,
+        "Tutorials": START,
         "How to": howto,
-        "Guides": guides,
+        "Explanation": [name.removesuffix(".md") for name in others if name not in laboratory],
         "Reference": REFERENCE,
-        "Evidence": EVIDENCE,
+        "Laboratory": [name.removesuffix(".md") for name in others if name in laboratory],
         "Project": PROJECT,
     }
-    beyond = [
-        name.removesuffix(".md")
-        for name in pages
-        if name.startswith("measures/") and name != "measures/index.md"
-    ]
     pages |= generated
     pages["index.md"] += "".join(contents(caption, names) for caption, names in tables.items())
-    pages["measures/index.md"] += contents(
-        "Tables", [name.removeprefix("measures/") for name in beyond]
-    )
     for name, text in pages.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         if name.startswith(UNSEARCHED):

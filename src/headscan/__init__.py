@@ -84,6 +84,7 @@ _HOMES = {
 # The module of each kind of result; plug-ins name theirs as entry points of this group.
 _KINDS = {
     "attribute": "attribution",
+    "changes": "comparison",
     "channel": "flow",
     "checkup": "diagnosis",
     "compare": "comparison",

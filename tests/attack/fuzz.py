@@ -320,7 +320,7 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
         )
         if name in command.arguments:
             arguments += (
-                [draw.choice(["401", "105", "x", "9999", "7-9999"])] if verb == "reproduce" else []
+                [draw.choice(["P4", "S3", "x", "9999", "P4-P9"])] if verb == "reproduce" else []
             )
         elif name in ("out", "resume"):
             if draw.random() < 0.05:

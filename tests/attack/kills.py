@@ -54,7 +54,7 @@ CASES = {
     "recover": "recover gpt-headless-early --text TEXT --documents paragraphs --max-tokens 4096 "
     "--context 16",
     "evaluate": "evaluate gpt-vanilla-early --text SETS",
-    "reproduce": "reproduce 401 402",
+    "reproduce": "reproduce P2 P4",
     "tournament": "tournament --text TEXT --documents paragraphs --arms ce,ce+unigram --seeds 1 "
     "--steps 3 --cells 300/8 --rates 0.01 --matched-loss 5.5 --processes 1 "
     "--max-tokens 20000",

@@ -1,6 +1,7 @@
 """A series of benchmarks: a section a script, and one that was stopped goes on."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -87,3 +88,19 @@ def test_what_no_clock_decides_runs_first(bench, monkeypatch):
     monkeypatch.setattr(bench, "measured", lambda script: order.append(script.stem) or "")
     series(bench)
     assert order == ["third", "first", "second"]
+
+
+def test_the_claims_quote_their_sections():
+    """Every number of the table at the head of BENCHMARKS.md is in the section of its script."""
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "BENCHMARKS.md").read_text(encoding="utf-8")
+    head = (root / "benchmarks" / "head.md").read_text(encoding="utf-8").strip()
+    assert page.startswith(head)
+    parts = re.split(r"<!-- (\w{9,}) -->\n", page)[1:]
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    rows = [line.strip("| ").split(" | ") for line in head.splitlines() if line.startswith("| ")]
+    assert len(rows) > 12
+    for claim, numbers, _, script in rows[1:]:
+        assert (root / "benchmarks" / f"{script}.py").is_file(), claim
+        for number in re.findall(r"\d[\d,.]*\d%?", numbers.split(" (goal")[0].split(" (1 and")[0]):
+            assert number in sections[script], (claim, number)

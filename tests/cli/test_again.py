@@ -31,6 +31,12 @@ def test_sites_are_listed_before_a_text_is_read():
     assert headscan("sites", "no-such-model").status == 2
 
 
+def test_a_model_in_the_place_of_a_verb_gets_a_hint():
+    said = headscan("gpt-vanilla").stderr
+    assert "To examine a model: headscan checkup gpt-vanilla --text TEXT." in said
+    assert "Did you mean" in headscan("scna").stderr
+
+
 def test_a_result_is_run_again_and_fails_on_what_is_named(folder):
     first = headscan("scan", "one.npy", "--out", "first", "--fail-on", "HS113")
     assert first.status == 0

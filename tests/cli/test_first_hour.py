@@ -65,10 +65,13 @@ def test_open_shows_a_page_and_a_list_of_pages(folder):
     ended = headscan("open")
     assert (ended.status, ended.stderr) == (0, "")
     listed = (folder / "headscan-results" / "index.html").read_text()
-    assert re.findall(r'href="(\S+?)/report.html">([^<]*)<', listed) == [
+    assert re.findall(r'href="(\S+?)/report.html"><bdi>([^<]*)<', listed) == [
         ("%3Ctwo%3E", "&lt;two&gt;"),
         ("%3Cone%3E", "&lt;one&gt;"),
     ]
+    assert "highest level" in listed
+    assert re.search(r"<bdi>[!·+] (alarm|notice|fine)</bdi>", listed)
+    assert len(listed) < 100_000  # no pictures
     (folder / "headscan-results" / "<one>" / "report.html").unlink()
     assert headscan("open", "headscan-results/<one>").stdout.endswith("%3Cone%3E/report.html\n")
     assert (folder / "headscan-results" / "<one>" / "report.html").stat().st_size > 1_000_000

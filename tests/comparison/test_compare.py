@@ -276,3 +276,14 @@ def test_columns_whose_neighbours_were_not_compared_are_not_called_the_same():
     found = {finding.name: finding for finding in result.findings}
     assert "SAME" not in found
     assert "Their neighbours were not compared" in found["CLOSENESS"].sentence
+    assert found["CLOSENESS"].level == "notice"
+
+
+def test_a_shifted_column_with_a_little_noise_is_no_all_clear():
+    old, turned = _columns()
+    noise = 1e-3 * torch.randn(turned.shape, generator=torch.Generator().manual_seed(1))
+    result = headscan.compare([{"vectors": old}, {"vectors": turned + 2 + noise}])
+    found = {finding.name: finding for finding in result.findings}
+    assert result.cell("cka", "vectors").value > 0.9
+    assert "of the cosine neighbours differ" in found["CLOSENESS"].sentence
+    assert found["CLOSENESS"].level == "notice"

@@ -1,7 +1,9 @@
 """Each condition comes out both ways, from rows as a scan writes them."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +28,8 @@ from headscan.diagnosis.run import judged
 from headscan.diagnosis.summary import ordered
 from headscan.diagnosis.weights import grid_of, levels, vocabulary_order
 from headscan.run import BadInput, ModelRecord, Row, TextRecord
+
+ROOT = Path(__file__).parents[2]
 
 
 def site(name: str, **options: object) -> Row:
@@ -181,7 +185,7 @@ def test_what_brings_others_about_is_named_first():
         "are compared"
     )
     assert (
-        " 2 of 9 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow "
+        " 2 of 10 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow "
         "from it. All " in result.summary[-1]
     )
     assert result.summary[0].startswith(
@@ -219,6 +223,9 @@ def test_a_condition_says_what_it_is_what_to_do_and_what_it_does_not_say(code):
     kind = CONDITIONS[code]
     assert all(len(text) > 20 for text in (kind.meaning, kind.todo, kind.limits))
     assert set(kind.brings) <= set(CONDITIONS)
+    words = " ".join((kind.source, kind.todo, kind.limits))
+    for page in re.findall(r"docs/[\w/-]+\.md", words):
+        assert (ROOT / page).is_file(), page
 
 
 def test_a_plug_in_adds_a_condition_by_the_decorator(monkeypatch):

@@ -128,7 +128,7 @@ def test_a_contributed_row_is_taken_in(script, tmp_path, monkeypatch):
     assert mine not in compared_with()  # nobody has judged it to be healthy
     assert edition() != edition_before
     monkeypatch.setattr(script, "population", module.population)
-    page = script.pages()[ROOT / "docs" / "population.md"]
+    page = script.pages()[ROOT / "docs" / "generated" / "population.md"]
     assert f"Edition {edition()}" in page
     assert "| mine | a model of mine |" in page
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from headscan.diagnosis.measurements import out_of_time
 from headscan.diagnosis.population import population
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.result import CheckupResult
@@ -15,7 +16,7 @@ from headscan.report.kit.html import html
 from headscan.report.kit.register import assemble
 from headscan.report.pages.checkup_sheet import SIGNS, rows_of
 from headscan.run import ModelRecord, Protocol, TextRecord
-from tests.diagnosis.test_conditions import HEALTHY, ILL, tried
+from tests.diagnosis.test_conditions import HEALTHY, ILL, loss, tried
 
 # above its limit, and perhaps nothing
 HIGH = {"cure": replace(HEALTHY.cure, rows=tried(0.03, -0.01, 0.07))}
@@ -203,3 +204,61 @@ def test_models_of_which_too_little_was_read_are_told_from_healthy_ones():
     coarse = printed(result_of(**{"the-model": CONE | ILL["HS203"]}))
     assert "the-model: 1 alarm" in coarse
     assert "no other alarm on the text could be raised" in " ".join(coarse.split())
+
+
+NO_TIME = {
+    "read": None,
+    "bits": None,
+    "flow": None,
+    "cure": None,
+    "skipped": [
+        out_of_time("inversion", "No prompt was inverted", "2m"),
+        out_of_time("flow", "Flow between tokens was not measured", "2m"),
+        out_of_time("remedies", "No remedy was tried", "2m"),
+    ],
+}
+
+
+def test_what_was_not_examined_stays_visible_with_its_reason_and_option():
+    result = result_of(**{"the-model": NO_TIME})
+    examination = result.examinations[0]
+    left_out = {row.code: row for row in examination.unexamined if row.option}
+    assert set(left_out) == {"HS301", "HS302", "HS303", "HS402"}
+    assert {row.option for row in left_out.values()} == {"--budget 10m"}
+    examined = len(examination.observations)
+    title = f"the-model: no alarm in {examined} of {examined + 4} conditions; leak not examined"
+    page = html(assemble(result))
+    text = " ".join(printed(result).split())
+    reason = "there was no time in 2m; --budget 10m examines it"
+    for shown in (page, text):
+        assert title in shown
+        assert reason in shown
+    assert re.search(r'<a class="none" href="#sheet-HS301"[^>]*>–</a>', page)
+    assert "– HS301" not in text
+    assert "| HS301 | States that give the prompt away | not examined | there was no time" in (
+        markdown(result)
+    )
+    stored = result.document["examinations"][0]["unexamined"]
+    assert {row["code"] for row in stored if row["option"]} == set(left_out)
+    assert "Leak: not examined: there was no time in 2m (--budget 10m examines it)." in (
+        examination.summary
+    )
+    # a condition that does not apply is listed, and not counted
+    assert "HS204" in {row.code for row in examination.unexamined}
+    whole = result_of(**{"the-model": {}}).examinations[0]
+    assert whole.scope == f"in {len(whole.observations)} conditions"
+
+
+def test_an_interval_that_holds_the_limit_is_a_possible_alarm_everywhere():
+    unsure = {"loss": loss(loss=5.2, loss_interval=[4.8, 5.6])}
+    result = result_of(**{"the-model": unsure})
+    finding = result.findings[0]
+    assert (finding.code, finding.level, finding.possible) == ("HS201", "notice", True)
+    assert result.highest_level == "notice"
+    text = " ".join(printed(result).split())
+    assert "the-model: no certain alarm; 1 number lies beyond its limit" in text
+    assert "beyond the limit, which the 95 % interval holds: predictions no better" in text
+    assert "? 1.04" in text
+    page = html(assemble(result))
+    assert '<span class="flag few">1 possible</span>' in page
+    assert "| HS201 | Predictions no better than counting | notice |" in markdown(result)

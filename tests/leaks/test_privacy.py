@@ -280,3 +280,33 @@ def test_the_command_takes_numbers_with_commas(tmp_path):
     assert all(named <= set(row) for row in document["rows"])
     for given in ("0,nan", "-1", "loud"):
         assert cli(*arguments, "--noise", given).status == 2
+
+
+def test_a_hybrid_has_the_caches_of_its_attention_blocks():
+    from transformers import JambaConfig, JambaForCausalLM
+
+    from headscan.model import ByteTokenizer, Lens
+
+    torch.manual_seed(0)
+    config = JambaConfig(
+        vocab_size=256,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        num_experts=2,
+        mamba_d_state=4,
+        mamba_expand=1,
+        mamba_dt_rank=4,
+        use_mamba_kernels=False,
+        pad_token_id=0,
+    )
+    lens = Lens(JambaForCausalLM(config).eval(), ByteTokenizer(), name="hybrid")
+    options = {"release": "cache", "windows": 1, "length": 4, "noise": (0.5,), "draws": 2}
+    result = privacy(lens, TEXT, **options)
+    assert {row.site for row in result.rows} == {"block.1"}
+    with pytest.raises(BadInput, match=r"block.0 of 'hybrid' stores no keys and values.*block.1"):
+        privacy(lens, TEXT, sites="block.0", **options)

@@ -1,5 +1,5 @@
-"""The pages of docs/measures: their examples run, and every probe and extra measure points at one
-of them.
+"""The pages of lab/docs/methods/measures: their examples run, and every probe and extra measure
+points at one of them.
 """
 
 import doctest
@@ -9,7 +9,7 @@ import pytest
 
 from headscan.measures import PROBES
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "measures"
+PAGES = Path(__file__).resolve().parents[2] / "lab" / "docs" / "methods" / "measures"
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))
@@ -26,4 +26,6 @@ def test_every_probe_has_its_page_and_its_function():
         module, _, name = probe.words.function.rpartition(".")
         assert callable(getattr(import_module(module), name)), probe.words.name
         assert probe.words.name in (PAGES / probe.words.docs).read_text(), probe.words.name
-        assert (PAGES / "README.md").read_text().count(f"### `{probe.words.name}`") == 1
+        assert (PAGES.parents[3] / "docs" / "generated" / "tables.md").read_text().count(
+            f"### `{probe.words.name}`"
+        ) == 1

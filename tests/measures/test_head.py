@@ -69,3 +69,19 @@ def test_the_loss_at_the_best_scale_is_that_of_the_logits_without_their_factor()
     assert rows[1]["best_loss"] == pytest.approx(rows[0]["best_loss"], rel=0.02)
     assert rows[0]["best_loss"] <= rows[0]["loss"]
     assert rows[0]["counting_loss"] == rows[1]["counting_loss"]
+
+
+def test_rows_that_no_token_has_are_left_out():
+    lens = Lens.load("gpt-vanilla", device="cpu")
+    larger = Lens(copy.deepcopy(lens.model), lens.tokenizer, name="larger")
+    rows = lens.vocabulary_size
+    torch.manual_seed(0)
+    larger.model.resize_token_embeddings(rows + 64, mean_resizing=False)
+    larger = Lens(larger.model, lens.tokenizer, name="larger")
+    assert larger.vocabulary_size == rows + 64
+    assert larger.token_rows == lens.token_rows <= rows
+    options = {"measures": "partition,head", "max_tokens": 256, "context": 64, "sites": "embedding"}
+    tables = [headscan.scan(model, "stories", **options).tables for model in (lens, larger)]
+    for name in ("partition", "head"):
+        first, second = ([dict(row) for row in table[name]] for table in tables)
+        assert [row | {"model": ""} for row in first] == [row | {"model": ""} for row in second]

@@ -6,6 +6,7 @@ import importlib
 import io
 import sys
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -14,6 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from headscan import Lens, scan
 from headscan.measures import MEASURES, PROBES
 from headscan.model import ByteTokenizer
+from headscan.run import BadInput
 from headscan.scanner.result import ScanResult
 
 MEASURE = '''
@@ -92,7 +94,7 @@ def test_one_file_each_is_seen_everywhere(plugin, tmp_path):
     assert result.site("block.0").interval("share_of_three") is not None
     assert result.tables["kept_windows"][0]["kept"] == 30
     assert [probe.name for probe in result.probes] == ["kept_windows"]
-    assert "share_of_three" in result.frame().columns
+    assert "share_of_three" in result.frame(long=False).columns
     assert result.frame("kept_windows")["kept"].tolist() == [30]
     console = Console(file=io.StringIO(), width=200)
     console.print(result.table())
@@ -101,3 +103,28 @@ def test_one_file_each_is_seen_everywhere(plugin, tmp_path):
         assert "Share of three" in shown
     # A saved result carries the words: it is shown where nobody has the plug-in.
     assert ScanResult.load(out).document == result.document
+
+
+def test_a_measure_may_be_given_as_a_function():
+    def widest(cloud):
+        """Energy of the first direction."""
+        return float(cloud.energies[0])
+
+    rows = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
+    try:
+        result = scan(rows, measures=[widest, "drift"])
+    finally:
+        MEASURES._items.pop("widest")
+    long = result.frame()
+    assert {"widest", "drift"} <= set(long["measure"])
+    assert result.measures["widest"].sentence == "Energy of the first direction."
+    assert any("widest" in name for name in result.protocol.settings["measures"])
+    assert result.to_latex().count(r"\begin{tabular}") == 1
+    assert "All numbers" in result.page()
+    with pytest.raises(BadInput, match="There is no table 'nothing'; there are: "):
+        result.to_latex("nothing")
+    with pytest.raises(BadInput, match="needs a name"):
+        scan(rows, measures=[lambda cloud: 1.0])
+    widest.__name__ = "drift"
+    with pytest.raises(BadInput, match="give your function another name"):
+        scan(rows, measures=[widest])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import transformers
 
 from headscan.model import Lens
 from headscan.model.traits import blind_to_the_last
@@ -35,9 +36,36 @@ def test_the_head_is_linear_where_the_logits_are():
         assert lens.traits.linear_head is head  # asked once
     assert Lens(family("Bert (masked LM)")).traits.linear_head is None
     assert Lens(gpt2().transformer).traits.linear_head is None
-    capped = gpt2()
-    capped.lm_head.register_forward_hook(lambda module, inputs, output: output.tanh())
-    assert Lens(capped).traits.linear_head is None
+    bent = gpt2()
+    bent.lm_head.register_forward_hook(lambda module, inputs, output: output.tanh())
+    assert Lens(bent).traits.linear_head is None
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "scale", "cap"),
+    [
+        ("Granite", {"logits_scaling": 8.0}, 1 / 8, None),
+        ("Cohere", {"logit_scale": 0.25}, 1 / 4, None),
+        ("Gemma2", {"final_logit_softcapping": 3.0, "head_dim": 8}, 1, 3.0),
+    ],
+)
+def test_scaled_and_capped_heads_are_linear_up_to_a_known_function(name, settings, scale, cap):
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=61,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        **settings,
+    )
+    torch.manual_seed(0)
+    lens = Lens(getattr(transformers, f"{name}ForCausalLM")(config).eval())
+    head = lens.traits.linear_head
+    assert head.scale == pytest.approx(scale, rel=1e-5)
+    assert head.cap == cap
+    states = lens.run([[3, 1, 4]], sites="final_norm, head")
+    torch.testing.assert_close(head.logits(states["final_norm"]), states["head"])
 
 
 def test_a_mask_is_seen_through_the_noise_of_the_kernels():

@@ -376,3 +376,15 @@ def test_a_solution_stopped_at_its_budget_states_the_gap_that_it_proved():
     )
     assert found.solution.dual <= whole.solution.primal <= found.solution.primal * (1 + 1e-9)
     assert found.notes[0].startswith("The solver was stopped after 1 iterations, its budget of")
+
+
+def test_a_model_of_fewer_words_is_refused_before_any_work(tmp_path):
+    def progress(*_step):
+        raise AssertionError("something was counted")
+
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 100}')
+    with pytest.raises(BadInput, match="has 100 words, the tokenizer of the count 4096"):
+        headscan.ntp.run(
+            TEXT, model=["gpt-vanilla", str(tmp_path / "small")], order=1, progress=progress
+        )

@@ -4,7 +4,7 @@ draws of N(0, I).
 A measure that drifts from its value here is wrong, whatever it says of a model. `KNOWN` has an
 entry for each measure and each field of each probe: the value as a function of a `Shape`, how far
 from it n draws may fall, and the derivation; or the reason why no value is known.
-`docs/measures/gaussian.md` is written from it, and one test holds every entry against the code.
+`docs/generated/gaussian.md` is written from it, and one test holds every entry against the code.
 """
 
 import math

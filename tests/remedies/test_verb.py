@@ -12,7 +12,8 @@ import pytest
 import headscan
 from headscan import BadInput
 from headscan.remedies import Remedy
-from headscan.remedies.retrieval import HeldOutPairs, drift, gain, ranks
+from headscan.remedies.drift import drift
+from headscan.remedies.retrieval import HeldOutPairs, gain, ranks
 
 
 def slow_ranks(vectors, pairs):

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import headscan
 from headscan.model import specimen_path
+from headscan.report.kit import palette
+from headscan.report.kit.parts import figures_of
+from headscan.report.kit.register import assemble
 from headscan.text.source import embedded
 
 # By its place: a folder of scripts on the path would hide installed packages that have a script's
@@ -77,6 +81,47 @@ def intruded(command: str) -> str:
     return shlex.join(arguments)
 
 
+def faults_of_table(result):
+    """What keeps a result's table from being used as it is: no rows, intervals in one cell; and
+    LaTeX that is not one table.
+    """
+    frame = result.frame()
+    faults = [] if len(frame) else ["the table is empty"]
+    faults += [f"{name} is an interval" for name in frame.columns if name.endswith("interval")]
+    try:
+        if result.to_latex().count("\\begin{tabular}") != 1:
+            faults.append("LaTeX is not one table")
+    except headscan.BadInput as error:
+        if "has no table" not in str(error):
+            raise
+    return faults
+
+
+def faults_of_figures(result):
+    """What keeps a figure from being read: one point, a logarithmic axis without readable ticks, a
+    grid that stays white in dark, two lines of one look.
+    """
+    faults = []
+    for part in assemble(result).parts():
+        for figure in figures_of(part):
+            drawn = figure.drawn()
+            axes = {name: drawn.layout[name] for name in drawn.layout if name[1:5] == "axis"}
+            for name, axis in axes.items():
+                if axis.gridcolor != palette.ROLES["hairline"][0]:
+                    faults.append(f"{figure.name}: the grid of {name} is of another colour")
+                if axis.type == "log" and not (axis.dtick and axis.tickformat):
+                    faults.append(f"{figure.name}: {name} has no readable ticks")
+            lines = [trace for trace in drawn.data if "lines" in str(trace.mode) and trace.name]
+            if lines and max(len(trace.x) for trace in lines) < 2:
+                faults.append(f"{figure.name}: one point")
+            looks = {}
+            for trace in lines:
+                look = (trace.line.color, trace.line.dash, trace.yaxis, str(trace.meta))
+                if looks.setdefault(look, trace.name) != trace.name and trace.line.dash:
+                    faults.append(f"{figure.name}: {trace.name} looks like {looks[look]}")
+    return faults
+
+
 @pytest.mark.parametrize("kind", pages.EXAMPLES)
 def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(
     kind, tmp_path, chromium_without_webgl, axe, visit, monkeypatch
@@ -86,6 +131,9 @@ def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(
     monkeypatch.setattr(pages, "_command", lambda *_: command)
     path = pages.make(kind, tmp_path)
     assert path.stat().st_size < 2_500_000
+    result = headscan.load(tmp_path)
+    assert faults_of_table(result) == []
+    assert faults_of_figures(result) == []
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
         for width, scheme in pages.VIEWS[

@@ -369,3 +369,19 @@ def test_what_a_killed_writer_left_aside_is_cleared(tmp_path, monkeypatch):
     with Run("test", out=tmp_path):
         assert not list(tmp_path.glob("*.unfinished"))
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
+
+
+@pytest.mark.parametrize("name", ["scan", "compare", "checkup", "privacy", "attribute", "train"])
+def test_an_option_that_is_given_with_its_default_is_given(name):
+    """Not given, and given the default, are two things for every option of every verb."""
+    record = getattr(headscan, name).verb
+    required = {
+        parameter.name: "x"
+        for parameter in record.signature.parameters.values()
+        if parameter.default is parameter.empty
+    }
+    for option in record.options():
+        if option.required or option.default is None:
+            continue
+        assert option.name not in record.given((), required)
+        assert option.name in record.given((), required | {option.name: option.default})

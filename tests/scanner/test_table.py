@@ -9,8 +9,8 @@ import headscan
 
 def test_a_result_is_read_as_a_table_and_by_its_sites():
     result = headscan.scan(["gpt-vanilla", "gpt-headless"], "stories", context=32, max_tokens=256)
-    wide = result.frame()
-    long = result.frame(long=True)
+    wide = result.frame(long=False)
+    long = result.frame()
     assert wide.index.names == long.index.names == ["model", "site"]
     assert list(long.columns) == ["measure", "value", "low", "high"]
     assert not any(name.endswith("_interval") for name in wide.columns)

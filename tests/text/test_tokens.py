@@ -63,7 +63,9 @@ SIZES = st.sampled_from([(24, 8), (40, 19), (64, 31), (100, 40), (300, 20)])
 
 
 def whole(tokenizer, text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
+        "input_ids"
+    ]
 
 
 def assert_exact(tokenizer, texts: list[str], sizes: tuple[int, int], chunk: int) -> None:

@@ -236,3 +236,19 @@ def test_a_reading_that_is_interrupted_within_a_piece_stands_before_it():
     with pytest.raises(KeyboardInterrupt):
         read.add(Interrupted(" and another one"), begins=True)
     assert read.mark() == mark_before
+
+
+def test_strings_of_special_tokens_inside_a_text_are_text():
+    tokenizer = made("byte-level, words of GPT-2")
+    text = "The hen <unk> slept.</s> Then <unk> she slept. " * 3
+    windows = Windows([text], tokenizer, 8)
+    ids = np.concatenate([window.ids for window in windows])
+    assert not set(ids.tolist()) & {tokenizer.unk_token_id, tokenizer.eos_token_id}
+    assert text.startswith(tokenizer.decode(ids))
+    record = windows.record()
+    assert record.specials == {"<unk>": 6, "</s>": 3}
+    assert "contains '<unk>', the string of a special token, 6 times" in record.sentences[0]
+    apart = Windows([text], tokenizer, 4, documents="</s>")
+    list(apart)
+    assert apart.record().documents == 4
+    assert "</s>" not in apart.record().specials

@@ -18,6 +18,7 @@ from headscan.training import (
     LossInputs,
     Objective,
     ce_loss,
+    recipe_of,
     recover,
     train,
 )
@@ -165,3 +166,25 @@ def test_words_and_kinds():
     assert headless == {"cwt"}
     kinds = {name for name, item in OBJECTIVES.items() if item.contrastive}
     assert kinds == {"cwt", "ce+cwt"}
+
+
+@pytest.mark.parametrize(
+    ("mixing", "kernels", "field", "expected"),
+    [
+        ("flat", None, "mixing_branches", 2),
+        ("parallel", 3, "mixing_branches", 3),
+        ("expanded", 1, "mixing_expansion", 1),
+    ],
+)
+def test_a_mixer_mixes_as_asked(mixing, kernels, field, expected):
+    config = recipe_of("mixer").mixing(mixing, kernels).config(300)
+    assert config.mixing == mixing
+    assert getattr(config, field) == expected
+    assert config.vocab_size == 300
+
+
+def test_mixing_belongs_to_mixers():
+    with pytest.raises(BadInput, match="belong to the recipe mixer"):
+        recipe_of("gpt").mixing("flat", None)
+    with pytest.raises(BadInput, match="--kernels belongs to --mixing parallel"):
+        recipe_of("mixer").mixing("flat", 2)

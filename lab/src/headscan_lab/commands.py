@@ -10,8 +10,6 @@ from headscan.cli import command_of
 from headscan.cli.command import Command
 
 LAB = "https://github.com/headscan/headscan/blob/main/lab/docs/"
-NOT_MODELS = ("gpt", "bert", "multilingual", "MODEL")
-"""Words that stand for a recipe, or for the model that an earlier command made."""
 
 
 def _verb(module: str, name: str) -> Any:
@@ -20,24 +18,22 @@ def _verb(module: str, name: str) -> Any:
 
 def _list_or_check(options: dict[str, Any]) -> bool:
     """Do what --list and --dry-run ask for; return whether the verb is not needed then."""
-    from headscan_lab.ledger.run import all_claims, wanted_claims
+    from headscan_lab.ledger.run import all_statements, wanted_statements
 
-    ledger = all_claims()
+    ledger = all_statements()
     if options["list"]:
-        for number, claim in ledger.items():
-            print(f"{number:4}  {claim.statement}")
+        for id, statement in ledger.items():
+            print(f"{id:4}  {statement.statement}")
     elif options["dry_run"]:
-        for number in wanted_claims(options.get("claims") or ()):
-            for command in ledger[number].command.split("; "):
+        for id in wanted_statements(options.get("claims") or ()):
+            for command in ledger[id].command.split("; "):
                 if command.startswith("headscan "):
-                    print(f"{number:4}  {dry_run(command)}")
+                    print(f"{id:4}  {dry_run(command)}")
     return bool(options["list"] or options["dry_run"])
 
 
 def dry_run(command: str) -> str:
     """Check what can be checked of a command without its model; return a sentence.
-
-    Its options are checked by themselves, and its slice by the model's configuration.
 
     Raises:
         BadInput: for a command that cannot be run; the message names it.
@@ -49,40 +45,24 @@ def dry_run(command: str) -> str:
     record: Any = real.verb().verb  # type: ignore[attr-defined]
 
     def check(*subject: Any, **options: Any) -> headscan.Result:
-        raise _Checked(_checked_sentence(name, record, subject, options))
+        for option in ("progress", "command"):
+            options.pop(option, None)
+        record.arguments(subject, options)
+        raise _Checked
 
     check.verb = record  # type: ignore[attr-defined]
     checking = Command(verb=lambda: check, subject=real.subject, arguments=real.arguments)
     try:
         checking.app(name)(words, exit_on_error=False, print_error=False)
-    except _Checked as checked:
-        return f"{name}: {checked.sentence or 'its options can be read'}"
+    except _Checked:
+        return f"{name}: its options can be read"
     except (CycloptsError, headscan.BadInput) as error:
         raise headscan.BadInput(f"{command}: {error}") from None
     raise headscan.BadInput(f"{command}: it does not reach its verb.")
 
 
-def _checked_sentence(
-    name: str, record: Any, subject: tuple[Any, ...], options: dict[str, Any]
-) -> str:
-    """Return a sentence on the models of a verb's call, whose arguments are checked."""
-    from headscan.model.slicing import Slice
-    from headscan_lab.ledger.named_models import check_original
-
-    for option in ("progress", "command"):
-        options.pop(option, None)
-    arguments = record.arguments(subject, options)
-    cut = Slice.parse(arguments["at"]) if name == "invert" else None
-    models = subject[0] if subject and isinstance(subject[0], list) else subject
-    return "; ".join(check_original(str(m), cut) for m in models if m not in NOT_MODELS)
-
-
 class _Checked(Exception):
     """Raised in place of running a verb whose arguments were checked."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
 
 
 def _write_page(result: headscan.Result, options: dict[str, Any]) -> None:
@@ -111,17 +91,16 @@ REPRODUCE = Command(
     verb=lambda: _verb("ledger.run", "reproduce"),
     subject="",
     arguments={"claims": "[CLAIM...]"},
-    about="Test claims of the literature as experiments, with verdicts.",
-    example="7 15",
+    about="Try statements of the literature as experiments, with verdicts.",
+    example="S3 P4",
     docs=f"{LAB}ledger.md",
     before=_list_or_check,
     after=_write_page,
     extra={
-        "list": (bool, "List the claims and run none."),
+        "list": (bool, "List the statements and try none."),
         "dry_run": (
             bool,
-            "Check the commands of the claims on larger models against those models' "
-            "configurations; run none.",
+            "Check the commands of the statements on larger models; run none.",
         ),
         "page": (str, "Write the ledger as Markdown into this file, too."),
     },

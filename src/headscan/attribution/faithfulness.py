@@ -208,8 +208,11 @@ def _heights(
     share: Numbers, orders: Sequence[MeasuredOrder]
 ) -> tuple[list[Numbers], list[Numbers]]:
     """Return the heights of both curves of each order at the shares."""
-    deletion = [np.interp(share, order.share, order.deletion) for order in orders]
-    insertion = [np.interp(share, order.share, order.insertion) for order in orders]
+    deletion: list[Numbers] = []
+    insertion: list[Numbers] = []
+    for order in orders:
+        deletion.append(np.interp(share, order.share, order.deletion))
+        insertion.append(np.interp(share, order.share, order.insertion))
     return deletion, insertion
 
 

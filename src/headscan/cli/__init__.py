@@ -68,6 +68,8 @@ VERBS = {
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 BARE = ("figures", "models", "sites", "rerun", "open")  # commands without a result of their own
+EXAMPLES = ("gpt-vanilla", "gpt-headless", "gpt-vanilla-early", "gpt-headless-early")
+"""The example models, known here without the libraries that compute."""
 PLUGIN_VERBS = "headscan.verbs"
 """The group of entry points by which an installed package brings verbs: each names a `Command`, or
 a function under `@verb`.
@@ -119,9 +121,10 @@ def command_of(name: str) -> Command:
         return COMMANDS[name]
     plugins = _plugins()
     if name not in plugins:
-        raise BadInput(
-            f"There is no verb {name!r}.{nearest(name, verbs())} `headscan --help` lists the verbs."
-        )
+        hint = nearest(name, verbs())
+        if not hint and (Path(name).exists() or "/" in name or name in EXAMPLES):
+            hint = f" To examine a model: headscan checkup {name} --text TEXT."
+        raise BadInput(f"There is no verb {name!r}.{hint} `headscan --help` lists the verbs.")
     command = plugins[name].load()
     if isinstance(command, Command):
         return command
@@ -189,7 +192,8 @@ def run(argv: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
     if name in BARE:
-        app = getattr(import_module("headscan.cli.commands"), f"{name}_app")()
+        make_app = getattr(import_module("headscan.cli.commands"), f"{name}_app")
+        app = make_app(run) if name == "rerun" else make_app()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
     arguments = list(argv[1:])

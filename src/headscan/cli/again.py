@@ -64,8 +64,14 @@ def next_command(result: headscan.Result, folder: Path) -> str:
         return ""
     words = analysis(protocol.command)
     stored = not any(record.parameters for record in result.models)
+    shapes = {(record.depth, record.width, record.vocabulary) for record in result.models}
+    impossible = set()
+    if stored:
+        impossible |= {"--null", "--damage"}
+    if len(shapes) > 1:
+        impossible.add("--damage")
     for addition in FURTHER.get(protocol.verb, ()):
-        if addition.split()[0] not in words and not (stored and addition in ("--null", "--damage")):
+        if addition.split()[0] not in words and addition not in impossible:
             return f"{shlex.join(['headscan', *words])} {addition}"
     template = FOLLOWING.get(protocol.verb, "")
     if not template or (stored and "{text}" in template):
@@ -100,13 +106,21 @@ def stored_command(path: str) -> list[str]:
     return analysis(saved.protocol.command)
 
 
+def bare_app(name: str, about: str) -> App:
+    """Return the application of a command that is no verb, with the help of the others."""
+    app = App(
+        name=f"headscan {name}",
+        help=about,
+        version_flags=[],
+        default_parameter=Parameter(negative=(), show_default=False),
+    )
+    app["--help"].show = False
+    return app
+
+
 def rerun_app(run: Callable[[Sequence[str]], int]) -> App:
     """Return the command `rerun`; `run` runs a command line."""
-    app = App(
-        name="headscan rerun",
-        help="Run the command of a saved result again, into a new folder.",
-        version_flags=[],
-    )
+    app = bare_app("rerun", "Run the command of a saved result again, into a new folder.")
 
     @app.default
     def again(

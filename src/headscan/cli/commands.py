@@ -14,6 +14,8 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 import headscan
+from headscan.cli.again import bare_app
+from headscan.cli.again import rerun_app as rerun_app
 from headscan.cli.command import SOURCE_HELP, Command
 from headscan.cli.guard import shown
 from headscan.cli.listing import write_index
@@ -74,7 +76,7 @@ COMMANDS = {
         subject="SOURCE...",
         subject_help=SOURCE_HELP,
         distributed=True,
-        docs="01-first-scan.md",
+        docs="tutorials/first-scan.md",
         example="gpt-vanilla gpt-headless --text stories --max-tokens 4096",
         estimate=_estimate("scanner.run", "scan"),
     ),
@@ -159,11 +161,7 @@ COMMANDS = {
 
 def figures_app() -> App:
     """The command `figures`: the figures of a saved result's page, as files for a paper."""
-    app = App(
-        name="headscan figures",
-        help="Write the figures of a saved result as SVG and PDF.",
-        version_flags=[],
-    )
+    app = bare_app("figures", "Write the figures of a saved result as SVG and PDF.")
 
     @app.default
     def written(
@@ -200,18 +198,12 @@ def figures_app() -> App:
 
 def models_app() -> App:
     """Return the command `models`: example models, and those in the local Hugging Face cache."""
-    app = App(
-        name="headscan models",
-        help="List the models that can be named without a download.",
-        version_flags=[],
-    )
+    app = bare_app("models", "List the models that can be named without a download.")
 
     @app.default
     def listed(
         *,
-        json: Annotated[
-            bool, Parameter(negative=(), help="Print the list as JSON on standard output.")
-        ] = False,
+        json: Annotated[bool, Parameter(help="Print the list as JSON on standard output.")] = False,
     ) -> None:
         entries = headscan.available_models()
         if json:
@@ -225,10 +217,8 @@ def models_app() -> App:
 
 def sites_app() -> App:
     """Return the command `sites`: the names that --sites and --at take, before a text is read."""
-    app = App(
-        name="headscan sites",
-        help="List the sites of a model: name, width, module, parameters. No text is read.",
-        version_flags=[],
+    app = bare_app(
+        "sites", "List the sites of a model: name, width, module, parameters. No text is read."
     )
 
     @app.default
@@ -236,9 +226,7 @@ def sites_app() -> App:
         model: Annotated[str, Parameter(help=MODELS_HELP)],
         /,
         *,
-        json: Annotated[
-            bool, Parameter(negative=(), help="Print the list as JSON on standard output.")
-        ] = False,
+        json: Annotated[bool, Parameter(help="Print the list as JSON on standard output.")] = False,
     ) -> None:
         lens = headscan.Lens.load(model)
         rows = lens.describe_sites()
@@ -254,23 +242,11 @@ def sites_app() -> App:
     return app
 
 
-def rerun_app() -> App:
-    """Return the command `rerun`: the command of a saved result once more."""
-    from headscan.cli import run
-    from headscan.cli.again import rerun_app as app_of
-
-    return app_of(run)
-
-
 def open_app() -> App:
     """The command `open`: a saved result's page in the browser, where one can be started; else its
     address.
     """
-    app = App(
-        name="headscan open",
-        help="Show the page of a saved result, or a list of the results in a folder.",
-        version_flags=[],
-    )
+    app = bare_app("open", "Show the page of a saved result, or a list of the results in a folder.")
 
     @app.default
     def opened(

@@ -1,56 +1,35 @@
 """The list of the results in a folder, as a page: `headscan open FOLDER`."""
 
-from base64 import b64encode
-from hashlib import sha256
+from __future__ import annotations
+
+import json
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import headscan
-from headscan.cli.guard import shown
-from headscan.run.files import write_atomic
-from headscan.run.findings import is_alarm
+from headscan.run import write_atomic
 
-STYLE = (
-    "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;"
-    "color-scheme:light dark}"
-    "table{border-collapse:collapse}"
-    "th,td{text-align:left;padding:.3em 1.2em .3em 0;border-bottom:1px solid #8886}"
-)
-TEMPLATE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
-      content="default-src 'none'; style-src 'sha256-{{ digest }}'">
-<meta name="viewport" content="width=device-width">
-<title>headscan results</title>
-<style>{{ style | safe }}</style>
-<h1>{{ results | length }} results</h1>
-<table>
-<thead><tr>
-{%- for heading in ("result", "when", "verb", "models", "highest level") -%}
-<th scope="col">{{ heading }}</th>
-{%- endfor -%}
-</tr></thead>
-<tbody>
-{%- for result in results %}
-<tr><td><a href="{{ result.address }}">{{ result.folder }}</a></td><td>{{ result.started }}</td>
-<td>{{ result.verb }}</td><td>{{ result.models }}</td><td>{{ result.level }}</td></tr>
-{%- endfor %}
-</tbody>
-</table>
-"""
+SIGNS = {
+    "alarm": "!",
+    "not examined": "?",
+    "notice": "·",
+    "fine": "+",
+    "nothing looked for": "–",
+}
+"""The sign of each highest level of a result, the most urgent first."""
 
 
 class ListedResult(NamedTuple):
-    """One row of the list."""
+    """One row of the list; `codes` are those of the highest level."""
 
     folder: str
-    address: str
     started: str
     verb: str
     models: str
     level: str
+    codes: str
 
 
 def write_index(folder: Path) -> Path:
@@ -59,35 +38,67 @@ def write_index(folder: Path) -> Path:
     Raises:
         BadInput: where the folder holds no result.
     """
-    import jinja2
+    from headscan.report.kit.html import html
+    from headscan.report.kit.parts import Head, Line, Page, Provenance, Section, Table
 
     files = sorted(folder.glob("*/result.json"), key=lambda file: -file.stat().st_mtime)
-    results = [listed for file in files if (listed := _listed(file.parent)) is not None]
+    results = [row for row in map(_listed, files) if row is not None]
     if not results:
         raise headscan.BadInput(f"There is no result in {folder}: run a verb first.")
 
-    template = jinja2.Environment(autoescape=True).from_string(TEMPLATE)
-    digest = b64encode(sha256(STYLE.encode()).digest()).decode()
-    page = folder / "index.html"
-    write_atomic(page, template.render(results=results, style=STYLE, digest=digest).encode())
-    return page
-
-
-def _listed(folder: Path) -> ListedResult | None:
-    """Return the row of a result; None for one that cannot be read (of a plug-in that is gone)."""
-    try:
-        result = headscan.load(folder)
-    except headscan.BadInput:
-        return None
-    codes = {finding.code for finding in result.findings if is_alarm(finding)}
-    level = result.highest_level
-    if codes:
-        level = f"{level}: {', '.join(sorted(codes))}"
-    return ListedResult(
-        folder=shown(folder.name),
-        address=f"{quote(folder.name)}/report.html",
-        started=shown(result.protocol.started[:16].replace("T", " ")),
-        verb=shown(result.protocol.verb),
-        models=shown(", ".join(model.name for model in result.models)),
-        level=shown(level),
+    lines = []
+    for result in results:
+        level = f"{SIGNS.get(result.level, '')} {result.level}".strip()
+        cells = [level, result.codes, result.verb, result.models, result.started]
+        lines.append(Line(result.folder, cells, href=f"{quote(result.folder)}/report.html"))
+    columns = ["result", "highest level", "findings", "verb", "models", "when (UTC)"]
+    noun = "result" if len(results) == 1 else "results"
+    page = Page(
+        kind="results",
+        head=Head([f"{len(results)} {noun}"], _summary(results), alarm=False),
+        sections=[Section("Results", "The newest first.", [Table(columns, lines)], "results")],
+        findings=[],
+        glossary=[],
+        provenance=Provenance("", "", [], ""),
+        version=headscan.__version__,
     )
+    index = folder / "index.html"
+    write_atomic(index, html(page).encode())
+    return index
+
+
+def _summary(results: list[ListedResult]) -> str:
+    """Return how many results have each level."""
+    levels = [result.level for result in results]
+    counts = [f"{level} in {levels.count(level)}" for level in SIGNS if level in levels]
+    return f"Highest level: {', '.join(counts)}."
+
+
+def _listed(file: Path) -> ListedResult | None:
+    """Return the row of a result.json; None where it cannot be read.
+
+    Neither the result is made of it nor are its arrays read: a long list must not take seconds.
+    """
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        kind = str(document["kind"])
+        level = str(document["highest_level"])
+        codes = {
+            str(finding["code"])
+            for finding in document["findings"]
+            if finding["level"] == level and not finding["passed"]
+        }
+        return ListedResult(
+            folder=file.parent.name,
+            started=_minute(str(document["protocol"]["started"])),
+            verb="compare --damage" if kind == "damage" else kind,
+            models=", ".join(str(model["name"]) for model in document.get("models", [])),
+            level=level,
+            codes=", ".join(sorted(codes)),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _minute(started: str) -> str:
+    return datetime.fromisoformat(started).strftime("%Y-%m-%d\u00a0%H:%M")

@@ -3,7 +3,13 @@ of rounding.
 """
 
 from headscan.comparison.nulls import NULLS, NullModel, NullTask, NullWords
-from headscan.comparison.result import CompareResult, DamageResult, NullTest, SimilarityCell
+from headscan.comparison.result import (
+    ChangesResult,
+    CompareResult,
+    DamageResult,
+    NullTest,
+    SimilarityCell,
+)
 from headscan.comparison.run import compare
 from headscan.comparison.similarity import (
     SIMILARITIES,
@@ -16,6 +22,7 @@ from headscan.comparison.similarity import (
 __all__ = [
     "NULLS",
     "SIMILARITIES",
+    "ChangesResult",
     "CompareResult",
     "DamageResult",
     "MomentMeasure",

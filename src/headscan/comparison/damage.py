@@ -100,7 +100,10 @@ def measure_damage(
         "seed. Intervals: by documents, or windows."
     ]
     if second.formats:
-        notes.append(f"Matrices of blocks became {', '.join(second.formats)}; the rest stays.")
+        notes.append(
+            f"Matrices of blocks, {second.matrix_share:.1%} of the weights of blocks, became "
+            f"{', '.join(second.formats)}; the rest stays."
+        )
     protocol = run.protocol(
         text=source.text(), device=records[0].device, dtype=records[0].dtype, notes=notes
     )

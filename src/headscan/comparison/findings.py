@@ -16,7 +16,7 @@ from headscan.comparison.kinds import (
 )
 from headscan.comparison.nulls import WINDOWS
 from headscan.comparison.result import Alignment, SimilarityCell
-from headscan.run import Finding
+from headscan.run import Finding, Level
 
 EQUAL = 1e-6
 """A CKA that is so close to 1 is 1: float32 sums know no less."""
@@ -27,7 +27,7 @@ fewer than one in a hundred.
 """
 
 CLOSE = 0.9
-"""Above this CKA at every site models are close, which is good."""
+"""Above this CKA and this share of mutual neighbours at every site models are close: fine."""
 
 STEP = 0.1
 """A fall of CKA by more than this from one layer to the next is mentioned."""
@@ -125,12 +125,15 @@ def _closeness(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Find
         return
     highest = max(map(_value, same_sites))
     spread = f"{cka:.3f} to {highest:.3f}, " if highest - cka >= 0.001 else f"{cka:.3f}, "
-    yield CLOSENESS.finding(
-        "fine" if cka > CLOSE else "notice",
-        f"CKA between matching layers of {a} and {b}: {spread}lowest at {least.site_b}.",
-        site=least.site_b,
-        value=cka,
-    )
+    sentence = f"CKA between matching layers of {a} and {b}: {spread}lowest at {least.site_b}."
+    # CKA ignores a shift, which changes the neighbours by cosine.
+    fewest = min(_of_same_sites(cells, "mutual_knn"), key=_value, default=None)
+    apart = fewest is not None and _value(fewest) <= CLOSE
+    if fewest is not None and apart and cka > CLOSE:
+        changed = f"{100 * (1 - _value(fewest)):.0f} %"
+        sentence += f" But {changed} of the cosine neighbours differ at {fewest.site_b}."
+    level: Level = "fine" if cka > CLOSE and not apart else "notice"
+    yield CLOSENESS.finding(level, sentence, site=least.site_b, value=cka)
 
 
 def _of_same_sites(cells: Sequence[SimilarityCell], measure: str) -> list[SimilarityCell]:
@@ -149,7 +152,7 @@ def _up_to_rotation(a: str, b: str, cka: float, neighbours: Sequence[SimilarityC
     """
     if not neighbours:
         return CLOSENESS.finding(
-            "fine",
+            "notice",
             (
                 f"{a} and {b} are equal up to rotation, scale and shift at every site: CKA is 1 to "
                 "six digits. Their neighbours were not compared: add mutual_knn to --measures."

@@ -22,7 +22,7 @@ CLOSENESS = declare(
     "CLOSENESS",
     "compare",
     "Lowest CKA between matching layers of two models.",
-    "good from 0.9",
+    "fine above 0.9, where mutual neighbours are above 0.9, too",
 )
 PARTLY_ALIGNED = declare(
     "HS123",
@@ -95,4 +95,28 @@ KEEPING = declare(
     "Comparison of the blocks kept with other choices of as many bytes.",
     "paired intervals",
     TEST,
+)
+MOVED_TOKENS = declare(
+    "HS704",
+    "MOVED-TOKENS",
+    "compare",
+    "Tokens whose log-probability changed further than under control changes of equal size.",
+    "a prediction limit of the controls' largest score, exceeded in one of 40 cases",
+    "the spread of the control changes of the run",
+)
+MOVED_CONTEXTS = declare(
+    "HS705",
+    "MOVED-CONTEXTS",
+    "compare",
+    "Contexts whose prediction changed further than under control changes of equal size.",
+    "a prediction limit of the controls' largest divergence, exceeded in one of 40 cases",
+    "the spread of the control changes of the run",
+)
+LIKE_CONTROLS = declare(
+    "HS706",
+    "LIKE-CONTROLS",
+    "compare",
+    "A fine-tune changed no token and no context further than control changes do.",
+    "both limits",
+    "the spread of the control changes of the run",
 )

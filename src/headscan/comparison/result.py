@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from headscan.comparison.nulls import NullWords
 from headscan.comparison.similarity import SimilarityWords
-from headscan.run import DataFrame, Interval, Result, Row, dataframe
+from headscan.run import BadInput, DataFrame, Interval, Result, Row, tidy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class CompareResult(Result):
             fields = dict(vars(cell))
             del fields["tests"]
             rows.append(fields)
-        table = dataframe(rows)
+        table = tidy(rows)
         if measure is None:
             return table
         of_measure = table[table["measure"] == measure]
@@ -141,3 +141,151 @@ class DamageResult(CompareResult):
     shape: list[Row] = field(default_factory=list)
     choices: list[Row] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+
+    def frame(self, measure: str | None = None) -> DataFrame:
+        """Return one row for each part that was exchanged and each mode.
+
+        Where no part was exchanged alone, the rows are those of the whole model. `measure` names
+        another table: damage, totals, shape or choices.
+        """
+        tables: dict[str, list[Row]] = {
+            "damage": self.damage,
+            "totals": [Row({"of": name} | dict(row)) for name, row in self.totals.items()],
+            "shape": self.shape,
+            "choices": self.choices,
+        }
+        if measure is None:
+            measure = "damage" if self.damage else "totals"
+        if measure not in tables:
+            raise BadInput(f"There is no table {measure!r}; there are: {', '.join(tables)}.")
+        return tidy(tables[measure])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenChange:
+    """A token whose log-probability rose or fell.
+
+    Attributes:
+        token: as text shows it.
+        rise: mean rise of its log-probability over all positions, in nats; its interval (95 %) is
+            by documents.
+        controls: the mean rise under the control changes.
+        score: the distance of the rise, beyond that of the median token, from the controls' mean,
+            in their standard deviations.
+        beyond: whether the score is beyond the limit.
+    """
+
+    token_id: int
+    token: str
+    rise: float
+    rise_interval: Interval | None
+    controls: float
+    score: float
+    beyond: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedToken:
+    """A token that a context predicts more or less than before, with both probabilities."""
+
+    token: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedContext:
+    """A context whose prediction changed.
+
+    Attributes:
+        document, window, position: of the last token that was read; all count from 0.
+        text: the tokens before the prediction, the last ones.
+        following: the token that follows in the text.
+        divergence: KL(tuned ‖ base) in nats.
+        controls: the largest divergence of a control change at the same position.
+        risen, fallen: the tokens that contribute most to the divergence in both directions.
+        beyond: whether the divergence is beyond the limit.
+    """
+
+    document: int
+    window: int
+    position: int
+    text: str
+    following: str
+    divergence: float
+    controls: float
+    risen: list[MovedToken]
+    fallen: list[MovedToken]
+    beyond: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerChange:
+    """The change of the states of a site.
+
+    Attributes:
+        size: root of the mean square of the difference, over that of the base's states.
+        size_controls: the same of the control changes, the median.
+        common: share of the difference's energy that all tokens have in common.
+        common_controls: the same of the control changes, the median.
+        writes, removes: tokens that the mean difference makes likelier, or less likely, where it is
+            added to what the head reads.
+    """
+
+    site: str
+    size: float
+    size_controls: float
+    common: float
+    common_controls: float
+    writes: list[str]
+    removes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ChangesResult(CompareResult):
+    """What changed between a model and a fine-tune of it, beside control changes of equal size.
+
+    Attributes:
+        token_changes: the tokens whose rise is beyond the limit, or the ten with the largest score
+            in each direction.
+        contexts: the twenty contexts with the largest divergence.
+        layers: the change of the states, site by site.
+        control_kind: "random changes", "control fine-tunes" or "fine-tunes on --control-text".
+        controls: the number of control changes.
+        token_limit: the score that a change like the controls exceeds in one of 40 cases.
+        context_limit: the same of the largest divergence, in nats.
+        tokens_beyond, contexts_beyond: how many of all are beyond these limits.
+        divergence: mean KL(tuned ‖ base) in nats a token.
+        loss_change: mean rise of the loss, in nats a token.
+        shared: tokens of the vocabulary that both models have.
+    """
+
+    kind: ClassVar[str] = "changes"
+    cells: list[SimilarityCell] = field(default_factory=list)
+    token_changes: list[TokenChange]
+    contexts: list[ChangedContext]
+    layers: list[LayerChange]
+    control_kind: str
+    controls: int
+    token_limit: float
+    context_limit: float
+    tokens_beyond: int
+    contexts_beyond: int
+    divergence: float
+    divergence_interval: Interval | None = None
+    divergence_controls: float
+    loss_change: float
+    loss_change_interval: Interval | None = None
+    shared: int
+
+    def frame(self, measure: str | None = None) -> DataFrame:
+        """Return one row for each token listed; `measure="contexts"`: one for each context."""
+        if measure == "contexts":
+            rows = []
+            for context in self.contexts:
+                fields = dict(vars(context))
+                fields["risen"] = ", ".join(moved.token for moved in context.risen)
+                fields["fallen"] = ", ".join(moved.token for moved in context.fallen)
+                rows.append(fields)
+            return tidy(rows)
+        return tidy([vars(change) for change in self.token_changes])

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from headscan.comparison.alignment import SourceReader, TokenVectors, aligned, spilled
 from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
+from headscan.comparison.changed_models import DEFAULT_CONTROLS, ChangesPlan
+from headscan.comparison.changes import measure_changes
 from headscan.comparison.damage import DamagePlan, measure_damage
 from headscan.comparison.findings import findings
 from headscan.comparison.gathering import Gathering
@@ -46,6 +48,8 @@ from headscan.text.source import (
     MaxTokens,
     Reading,
     SeveralTokensContext,
+    Start,
+    StartName,
     TextLike,
     Windowing,
 )
@@ -124,10 +128,39 @@ def compare(
             group="Output",
         ),
     ] = None,
+    changes: Annotated[
+        bool,
+        Option(
+            "What a fine-tune (the second model) changed: tokens, contexts and directions, beside "
+            "control changes of the same size.",
+            group="Input",
+        ),
+    ] = False,
+    controls: Annotated[
+        SourcesLike | None,
+        Option(
+            "With --changes: other fine-tunes of the first model, as controls; again for more. "
+            "Default: random changes.",
+            metavar="MODEL",
+            repeat=True,
+            content=True,
+            group="Input",
+        ),
+    ] = None,
+    control_text: Annotated[
+        TextLike | None,
+        Option(
+            "With --changes: a text on which short control fine-tunes are made.",
+            metavar="TEXT",
+            content=True,
+            group="Input",
+        ),
+    ] = None,
     batch: BatchSize = None,
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
+    start: Start = "none",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -156,7 +189,8 @@ def compare(
     Tokens are compared where they are the same: with one tokenizer all of them, with several those
     whose last character is the same (their windows may begin elsewhere).
 
-    With `damage`, a `DamageResult`: docs/damage.md.
+    With `damage`, a `DamageResult`: docs/damage.md. With `changes`, a `ChangesResult`: what the
+    second model, a fine-tune of the first, changed.
 
     Cost: one forward pass of each model and 2·d·d' operations a token and pair of sites. Memory:
         8·d·d' bytes a pair of sites.
@@ -167,20 +201,29 @@ def compare(
     >>> round(result.cell("cka", "block.2").value, 9)
     1.0
     """
-    if damage:
+    if damage and changes:
+        raise BadInput("Give --damage or --changes, and not both.")
+    if damage or changes:
+        mode = "damage" if damage else "changes"
         run.refuse_changed(
-            "with --damage", sites=sites, measures=measures, nulls=nulls, draws=draws
+            f"with --{mode}", sites=sites, measures=measures, nulls=nulls, start=start
         )
+    if damage:
+        run.refuse_changed("with --damage", draws=draws)
     else:
         run.refuse_changed("without --damage", keep=keep, limit=limit)
-        if against is not None and not is_loaded_bits(against):
-            raise BadInput(f"--against {against} is not used without --damage.")
+    if changes:
+        run.refuse_changed("with --changes", sample=sample, against=against)
+    else:
+        run.refuse_changed("without --changes", controls=controls, control_text=control_text)
+    if not damage and against is not None and not is_loaded_bits(against):
+        raise BadInput(f"--against {against} is not used without --damage.")
     fail_globs = listed(fail_on, "--fail-on")
     if "HS701" in fail_globs and limit is None:
         raise BadInput("--fail-on HS701 is not used without --limit.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,
@@ -191,6 +234,10 @@ def compare(
     null_models = chosen_nulls(nulls)
     check_against(against, plan.loading)
 
+    if changes:
+        count = draws if "draws" in run.given else DEFAULT_CONTROLS
+        changes_plan = ChangesPlan(controls=controls, control_text=control_text, draws=count)
+        return measure_changes(models, plan, changes_plan, run)
     if damage:
         damage_plan = DamagePlan(
             sample=sample, against=against, keep=keep, limit=limit, fail_on=fail_globs
@@ -429,6 +476,7 @@ def estimate_compare(
     documents: str,
     field: str | None,
     max_tokens: int | None,
+    start: StartName,
     tokenizer: TokenizerName,
     dtype: Dtype,
     device: Device,
@@ -446,7 +494,7 @@ def estimate_compare(
         raise BadInput("--dry-run estimates no --damage: docs/damage.md says what it takes.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,

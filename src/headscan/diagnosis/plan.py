@@ -38,6 +38,8 @@ REMOVED = 10
 """The share of a budget's passes, as one over it, that blocks are taken out in turn with, on 512
 tokens at least.
 """
+SENTENCE_TOKENS = 16
+"""Tokens of a sentence that plans for sentence encoders are made with."""
 PAGE = 0.04
 """The share of a budget that is kept for writing the result."""
 
@@ -133,10 +135,10 @@ def planned(
         return replace(preset, tokens=tokens, removed=2**62)
     affordable = passes * (1 - PAGE)
     needed = next((size for size in (enough, FEW) if size <= affordable), FEWEST)
-    size = max(needed, passes / SCAN)
+    size = max(needed, min(passes / SCAN, MOST[budget]))
     return replace(
         preset,
-        tokens=round(min(size, MOST[budget], tokens or MOST[budget])),
+        tokens=round(min(size, tokens or size)),
         removed=round(passes / REMOVED),
     )
 
@@ -144,12 +146,12 @@ def planned(
 def enough_tokens(lens: Lens, context: int | None) -> int:
     """Return how many tokens to ask for so that at least `FEW` are read: only whole windows are.
 
-    A sentence encoder reads each document by itself and stops before the one that does not fit,
-    whose length is at most its longest input. `context`: tokens of a window, None: by default.
+    A sentence encoder is judged by its sentence vectors: `FEW` documents of `SENTENCE_TOKENS`
+    tokens, each read by itself. `context`: tokens of a window, None: by default.
     """
     alone, length = reading_window(lens, context)
     if alone:
-        return FEW + length - 1
+        return FEW * min(length, SENTENCE_TOKENS)
     return math.ceil(FEW / length) * length
 
 

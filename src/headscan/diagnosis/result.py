@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import QUESTIONS, Question
 from headscan.diagnosis.unexamined import Unexamined, count_examined
-from headscan.run import DataFrame, Finding, FindingDetails, Interval, Result, Term, dataframe
+from headscan.run import DataFrame, Finding, FindingDetails, Interval, Result, Term, tidy
 from headscan.scanner.cautions import FEW
 
 
@@ -122,4 +122,4 @@ class CheckupResult(Result):
         rows = []
         for examination in self.examinations:
             rows += [asdict(observation) for observation in examination.observations]
-        return dataframe(rows)
+        return tidy(rows)

@@ -35,6 +35,7 @@ from headscan.text.source import (
     MaxTokens,
     Reading,
     SeveralTokensContext,
+    Start,
     TextLike,
     check_text,
 )
@@ -80,6 +81,7 @@ def checkup(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
+    start: Start = "none",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -121,7 +123,7 @@ def checkup(
     failing = failing_codes(fail_on)
     inputs = CheckupInputs(
         text=text,
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
         context=context,
         budget=budget,

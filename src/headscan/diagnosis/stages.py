@@ -112,6 +112,15 @@ class Control:
         return [Row({**row, "model": name, "null": "random-init"}) for row in rows]
 
 
+def _opened(source: ModelLike, name: str, number: int, inputs: CheckupInputs, run: Run) -> Lens:
+    """Return a model that can read a text, identified to the run."""
+    run.progress(f"{name} · loading", 0, None, "steps")
+    lens = open_model(source, inputs.loading)
+    lens.require_tokenizer()
+    lens.identify(run, f"model {number + 1}", named=False)
+    return lens
+
+
 def examine_model(
     source: ModelLike, name: str, number: int, inputs: CheckupInputs, run: Run
 ) -> ModelEvidence:
@@ -129,10 +138,7 @@ def examine_model(
     def unit(stage: str, kind: Any, make: Callable[[], Any]) -> Any:
         return run.unit(f"source-{number}, {stage}", kind, make)
 
-    run.progress(f"{name} · loading", 0, None, "steps")
-    lens = open_model(source, inputs.loading)
-    lens.require_tokenizer()
-    lens.identify(run, f"model {number + 1}", named=False)
+    lens = _opened(source, name, number, inputs, run)
     plan = _plan(lens, name, inputs, run)
 
     started = time.perf_counter()

@@ -10,45 +10,10 @@ from torch import nn
 
 from headscan.diagnosis.evidence import EqualRows, Grid
 from headscan.model import Lens
+from headscan.model.grid import GROUP, levels
 
-GROUP = 64
-"""Neighbouring weights of a row whose different values are counted."""
-ROWS = 64
-"""Rows of a matrix that are counted."""
 NEIGHBOURS = 8192
 """Pairs of neighbouring rows of the token table that are compared."""
-
-
-def levels(weight: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of different values in groups of 64 neighbouring weights, in some 64 rows
-    of a matrix [n, d]; empty for d < 64.
-
-    A format of b bits with one scale for 32 weights or more leaves at most 2^b; float32 and
-    bfloat16 leave about 64 and 40. Where the halves of a group hold at most 16 values and the group
-    holds more, the mean of the halves is returned: the format has blocks of 32, with or without an
-    offset.
-
-    >>> levels(torch.randn(8, 64).mul(4).round().clamp(-7, 8)).max().item() <= 16
-    True
-    """
-    groups_in_row = weight.shape[1] // GROUP
-    if groups_in_row == 0 or len(weight) == 0:
-        return torch.zeros(0)
-    step = max(1, len(weight) // ROWS)
-    rows = weight.detach()[::step][:ROWS, : groups_in_row * GROUP]
-    groups = rows.float().reshape(-1, GROUP)
-    halves = groups.reshape(-1, GROUP // 2)
-
-    values_of_groups = _distinct_values(groups)
-    values_of_halves = _distinct_values(halves).reshape(-1, 2).mean(1)
-    blocks_of_32 = (values_of_halves <= 16) & (values_of_groups > 16)
-    return torch.where(blocks_of_32, values_of_halves, values_of_groups)
-
-
-def _distinct_values(groups: torch.Tensor) -> torch.Tensor:
-    """Return how many different values each row has."""
-    changes = groups.sort(1).values.diff(dim=1).ne(0)
-    return 1.0 + changes.sum(1)
 
 
 def grid_of(model: nn.Module) -> Grid | None:
@@ -58,9 +23,9 @@ def grid_of(model: nn.Module) -> Grid | None:
     levels_by_name = {}
     medians = {}
     for name, weight in model.named_parameters():
-        if not weight.is_floating_point() or weight.ndim != 2:
+        if not weight.is_floating_point() or weight.ndim not in (2, 3):
             continue
-        levels_of_matrix = levels(weight).float()
+        levels_of_matrix = levels(weight.flatten(0, -2)).float()  # experts stand in one parameter
         if len(levels_of_matrix) == 0:
             continue
         median = float(levels_of_matrix.median())
@@ -100,7 +65,8 @@ def equal_rows_of(lens: Lens, token_ids: Sequence[int]) -> EqualRows | None:
     if table is None or table.ndim != 2 or not token_ids:
         return None
     distinct = torch.tensor(sorted(set(token_ids)), device=table.device)
-    rows = table.detach()[distinct]
+    rows = table.detach()[distinct].float().cpu()
+    distinct = distinct.cpu()
     _, group_of_row, counts = rows.unique(dim=0, return_inverse=True, return_counts=True)
     sharing = (counts[group_of_row] > 1).nonzero()[:, 0]
     examples = []

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from headscan.flow.codebooks import ChannelBound, CodebookDistances, NoisyDecoding
-from headscan.run import BadInput, DataFrame, Interval, Result, Term, dataframe
+from headscan.run import BadInput, DataFrame, Interval, Result, Term, tidy
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,10 @@ class FlowResult(Result):
     parts: list[FlowPart]
 
     def frame(self) -> DataFrame:
-        return dataframe(
-            [
-                {"model": part.model, "cut": part.cut} | asdict(entry)
-                for part in self.parts
-                for entry in part.sites
-            ]
-        )
+        rows = []
+        for part in self.parts:
+            rows += [{"model": part.model, "cut": part.cut} | asdict(site) for site in part.sites]
+        return tidy(rows)
 
 
 @dataclass(frozen=True)
@@ -162,4 +159,4 @@ class ChannelResult(Result):
             value = getattr(part, table)
             for row in value if isinstance(value, list) else [value]:
                 rows.append({"model": part.model, "cut": part.cut} | asdict(row))
-        return dataframe(rows)
+        return tidy(rows)

@@ -97,11 +97,16 @@ class Decoder:
 
 
 def loss_of(
-    name: Loss, outputs: Float[Tensor, "B kept w"], targets: Float[Tensor, "B kept w"]
+    name: Loss,
+    outputs: Float[Tensor, "B kept w"],
+    targets: Float[Tensor, "B kept w"],
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
 ) -> Float[Tensor, " B"]:
     """Return one number a row.
 
-    "cosine" is of the flattened outputs, as published; "linear" adds L1 to it.
+    "cosine" is of the flattened outputs, as published; "linear" is alpha (1 - cos) + beta L1.
 
     >>> loss_of("cosine", torch.ones(1, 2, 3), 2 * torch.ones(1, 2, 3)).abs() < 1e-6
     tensor([True])
@@ -112,7 +117,7 @@ def loss_of(
     if name == "l2":
         return (difference**2).sum(1)
     cosine = 1 - F.cosine_similarity(outputs.flatten(1), targets.flatten(1))
-    return cosine if name == "cosine" else cosine + difference.abs().sum(1)
+    return cosine if name == "cosine" else alpha * cosine + beta * difference.abs().sum(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +127,7 @@ class Descent:
     Attributes:
         method: the vectors that are moved: embeddings, or coefficients over the vocabulary.
         loss: the distance of outputs.
+        alpha, beta: the weights of the cosine distance and of L1 in the loss "linear".
         optimiser, steps: as they say.
         rate: the first rate; None: for Adam 0.15 of the embeddings' standard deviation (direct:
             0.05), for SGD 0.2.
@@ -136,6 +142,8 @@ class Descent:
 
     method: Literal["indirect", "direct"] = "indirect"
     loss: Loss = "l1"
+    alpha: float = 1.0
+    beta: float = 1.0
     optimiser: Literal["sgd", "adam"] = "adam"
     steps: int = 300
     rate: float | None = None
@@ -295,7 +303,10 @@ class _Optimisation:
     def _losses(self, x: Tensor) -> Tensor:
         embeddings = self._embeddings(x)
         outputs = self.cut.run(inputs_embeds=embeddings, grad=torch.is_grad_enabled())
-        return loss_of(self.settings.loss, outputs.float(), self.target)
+        settings = self.settings
+        return loss_of(
+            settings.loss, outputs.float(), self.target, alpha=settings.alpha, beta=settings.beta
+        )
 
     def _first_rate(self) -> float:
         settings = self.settings

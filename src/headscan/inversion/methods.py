@@ -76,6 +76,11 @@ class Problem:
 class Method(Settings, Named, ABC):
     """A way from outputs to tokens. Its fields are its parameters: options of the command line."""
 
+    @property
+    def target_scale(self) -> float:
+        """Return the number with which a prompt's embeddings are multiplied to make the target."""
+        return 1.0
+
     def chosen(self, _cut: SlicedModel, _lengths: list[int], *, ordered: bool) -> "Method":
         """Return the method that is used for prompts of these lengths.
 
@@ -91,7 +96,7 @@ class Method(Settings, Named, ABC):
         """Return one reconstruction a prompt."""
 
 
-METHODS: Registry[type[Method]] = Registry("method")
+METHODS: Registry[type[Method]] = Registry("method", "headscan.inversion.sequential")
 """All inversion methods by name."""
 
 _JOINT = JointSearch()
@@ -201,7 +206,7 @@ class Indirect(Method):
     is the preset's.
     """
 
-    name: ClassVar[Literal["indirect", "direct"]] = "indirect"
+    moves: ClassVar[Literal["indirect", "direct"]] = "indirect"
 
     preset: Annotated[
         Literal["adam", "seed"], Option("Named settings; 'seed' is the published method, exactly.")
@@ -214,17 +219,40 @@ class Indirect(Method):
     rate: Annotated[
         float | None, Option("First learning rate. Default: by optimiser.", above=0)
     ] = None
+    alpha: Annotated[
+        float | None, Option("Weight of the cosine distance in loss=linear. Default: 1.", low=0)
+    ] = None
+    beta: Annotated[float | None, Option("Weight of L1 in loss=linear. Default: 1.", low=0)] = None
+    decode_with: Annotated[
+        Literal["slice", "model"],
+        Option(
+            "Decode with the embedding table that the slice ran with, or with the model's own "
+            "(they differ in a slice with embedding=random:SEED)."
+        ),
+    ] = "slice"
 
     def descent(self, seed: int) -> Descent:
         """Return the settings in full; a seed of 0 leaves the preset's own."""
-        published_direct = self.preset == "seed" and self.name == "direct"
+        weighted = self.alpha is not None or self.beta is not None
+        if weighted and self.loss != "linear":
+            raise BadInput("alpha and beta weight the two parts of loss=linear; give it too.")
+        published_direct = self.preset == "seed" and self.moves == "direct"
         base = PRESETS["seed-direct" if published_direct else self.preset]
+        names = {field.name for field in fields(Descent)}
         changes = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name != "preset" and getattr(self, field.name) is not None
+            if field.name in names and getattr(self, field.name) is not None
         }
-        return replace(base, method=self.name, seed=seed or base.seed, **changes)
+        return replace(base, method=self.moves, seed=seed or base.seed, **changes)
+
+    def chosen(self, _cut: SlicedModel, _lengths: list[int], *, ordered: bool) -> "Method":
+        self.descent(0)
+        return self
+
+    def table(self, cut: SlicedModel) -> Tensor | None:
+        """Return the table that answers are decoded with; None: the slice's."""
+        return cut.lens.input_embeddings if self.decode_with == "model" else None
 
     def solve(self, problem: Problem) -> list[Reconstruction]:
         """Return one reconstruction a prompt; prompts of one length are descended together."""
@@ -238,6 +266,7 @@ class Indirect(Method):
                 length,
                 settings,
                 allowed=problem.allowed,
+                decode_with=self.table(problem.cut),
                 progress=problem.progress,
             )
             for row, index in enumerate(prompts):
@@ -258,7 +287,20 @@ class Direct(Indirect):
     embedding no gradient moves.
     """
 
-    name: ClassVar[Literal["indirect", "direct"]] = "direct"
+    moves: ClassVar[Literal["indirect", "direct"]] = "direct"
+
+    scale: Annotated[
+        float,
+        Option(
+            "Entry of a prompt's own token in the one-hot vector that makes the target; "
+            "published are 1 and 10.",
+            above=0,
+        ),
+    ] = 1.0
+
+    @property
+    def target_scale(self) -> float:
+        return self.scale
 
 
 @METHODS.register("joint")

@@ -68,7 +68,7 @@ def invert(
     method: Annotated[
         str | Method,
         Option(
-            "Method: exact (left to right), joint, indirect or direct.",
+            "Method: exact (left to right), joint, indirect, direct or sequential.",
             choices=METHODS,
             group="Input",
         ),
@@ -153,6 +153,8 @@ def invert(
         cut.kept(length)  # refuses a slice that leaves nothing of a prompt
     ordered = observation.ordered and cut.slice.pool is None
     chosen = named_method.chosen(cut, source.lengths, ordered=ordered)
+    if states is not None and chosen.target_scale != 1.0:
+        raise BadInput("scale belongs to --prompt: states that leaked are taken as they are.")
     if certificate == "exhaustive":
         refuse_incomparable(cut, source.lengths, ordered)
     allowed = _allowed(lens, vocabulary, source.prompts)
@@ -166,7 +168,7 @@ def invert(
 
     problem = Problem(
         cut=cut,
-        targets=source.targets(cut),
+        targets=source.targets(cut, chosen.target_scale),
         lengths=source.lengths,
         known=source.known,
         allowed=allowed,
@@ -215,11 +217,20 @@ class _Source:
         return self.leak.sha256
 
     @torch.no_grad()
-    def targets(self, cut: SlicedModel) -> list[Tensor]:
-        """Return the output of each prompt, each run alone; or the states that were given."""
-        if self.leak is None:
+    def targets(self, cut: SlicedModel, scale: float = 1.0) -> list[Tensor]:
+        """Return the output of each prompt, each run alone; or the states that were given.
+
+        `scale` multiplies the embeddings of a prompt before it is run.
+        """
+        if self.leak is not None:
+            return [target.to(cut.lens.device) for target in self.leak.targets]
+        if scale == 1.0:
             return [cut.run([list(prompt.ids)]).float()[0] for prompt in self.prompts]
-        return [target.to(cut.lens.device) for target in self.leak.targets]
+        scaled = []
+        for prompt in self.prompts:
+            embeddings = cut.embed(torch.tensor([prompt.ids], device=cut.lens.device))
+            scaled.append(cut.run(inputs_embeds=scale * embeddings).float()[0])
+        return scaled
 
 
 def _leaked_source(cut: SlicedModel, states: StatesLike | None) -> _Source:

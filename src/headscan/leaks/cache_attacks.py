@@ -228,7 +228,7 @@ def _injected(
     limit = (lens.context_length or 2**30) - len(ids)
     step = torch.tensor([instruction[: max(1, limit // 2)]], device=lens.device)
     length = min(len(ids), limit - step.shape[1])
-    cache = DynamicCache()
+    cache = DynamicCache(config=lens.model.config)
     answer: list[int] = []
     with evaluating(lens.model):
         lens.model(input_ids=ids[None], past_key_values=cache, use_cache=True)
@@ -244,7 +244,9 @@ def _replace_entries(cache: DynamicCache, defence: Mechanism | None, noise: floa
     """Put in place of a cache's entries what lies in memory behind a defence."""
     for layer in cache.layers:
         for part in ("keys", "values"):
-            plain = getattr(layer, part)
+            plain = getattr(layer, part, None)
+            if plain is None:  # a layer of a hybrid that stores neither
+                continue
             rows = plain[0].transpose(0, 1).flatten(1).float()
             changed = in_memory(rows, (rows.shape[1],), defence, noise)
             by_head = changed.unflatten(1, (plain.shape[1], -1)).transpose(0, 1)

@@ -15,7 +15,7 @@ from headscan.leaks.registry import CHANNEL_OPTIONS, CHANNELS, Leak, LeakChannel
 from headscan.leaks.settings import PrivacySettings
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
-from headscan.model.slicing.cache_slice import CacheSlice, cache_slice
+from headscan.model.slicing.cache_slice import CacheSlice, blocks_with_cache, cache_slice
 from headscan.model.slicing.mapped import Mapped
 from headscan.model.traits import LinearHead
 from headscan.run import BadInput, Run
@@ -31,15 +31,17 @@ def is_deep(lens: Lens) -> bool:
     return len(lens.match("block.*")) > MANY
 
 
-def sites_of(lens: Lens, settings: PrivacySettings) -> tuple[str, ...]:
-    """Return the sites asked for; else all blocks, of a deep model a few.
+def sites_of(
+    lens: Lens, settings: PrivacySettings, blocks: tuple[str, ...] | None = None
+) -> tuple[str, ...]:
+    """Return the sites asked for; else all blocks (or those of `blocks`), of a deep model a few.
 
     These are the first, the middle and the last, or for several defences the first. Of a cache the
     last is left out: whoever has it has those of the blocks before it, which are read in less time.
     """
     if settings.sites:
         return lens.match(settings.sites)
-    blocks = lens.match("block.*")
+    blocks = blocks or lens.match("block.*")
     if len(blocks) <= MANY:
         return blocks
     few = (blocks[0], blocks[len(blocks) // 2], blocks[-1])
@@ -89,10 +91,16 @@ class CacheChannel(LeakChannel):
     ) -> Leak:
         if lens.traits.encoder_decoder or not lens.traits.causal:
             raise BadInput(f"'{lens.name}' is no causal model with a key-value cache.")
-        sites = sites_of(lens, settings)
+        stored_blocks = blocks_with_cache(lens)
+        sites = sites_of(lens, settings, stored_blocks)
         for site in sites:
             if BLOCK.fullmatch(site) is None:
                 raise BadInput(f"A cache belongs to a block: write --sites 'block.3', not {site}.")
+            if site not in stored_blocks:
+                raise BadInput(
+                    f"{site} of '{lens.name}' stores no keys and values: it has no such cache. "
+                    f"These have: {', '.join(stored_blocks)}."
+                )
 
         def loss(site: str, ids: Int[Tensor, "B T"], change: Change) -> Float[Tensor, " B"]:
             return loss_with_cache(lens, block_number(site), settings.stored, ids, change)
@@ -137,7 +145,8 @@ class LogitsChannel(LeakChannel):
     times. All that noise of equal power in every logit leaves of h is in Wᵀ y, so with WᵀW = RᵀR
     the release is R h with d noises of that power: the same distances, the same bits, at d numbers
     a token and not V. Log-probabilities lack the logits' normaliser: they are taken centred over
-    the vocabulary, which is the same for W with its columns centred.
+    the vocabulary, which is the same for W with its columns centred. A factor on the logits is one
+    on W. Where the model caps its logits, they are taken before the cap, which can be undone.
     """
 
     uses: ClassVar[tuple[str, ...]] = COUNTED
@@ -172,7 +181,8 @@ class LogitsChannel(LeakChannel):
             shift = torch.linalg.lstsq(root, moved.T).solution.T
             return cross_entropy(head.logits(states + shift.view_as(states)), ids)
 
-        cut = Mapped(Slice(sites=(head.site,)).on(lens), seen, "centred logits")
+        seen_as = "centred logits" if head.cap is None else "centred logits before their cap"
+        cut = Mapped(Slice(sites=(head.site,)).on(lens), seen, seen_as)
         exposure = Exposure(
             sites=("head",), combined=cut, widths=(cut.width,), alone=lambda _: cut, loss=loss
         )
@@ -180,8 +190,8 @@ class LogitsChannel(LeakChannel):
 
 
 def _root_of_gram(head: LinearHead) -> Float[Tensor, "d d"]:
-    """Return R with RᵀR = WᵀW, where W is the head's weight with its columns centred."""
-    weight = head.weight.detach().double()
+    """Return R with RᵀR = WᵀW, where W is the head's scaled weight with its columns centred."""
+    weight = head.weight.detach().double() * head.scale
     centred = weight - weight.mean(0)
     values, vectors = torch.linalg.eigh(centred.T @ centred)
     root: Tensor = values.clamp_min(0).sqrt()[:, None] * vectors.T

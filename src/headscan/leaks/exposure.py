@@ -92,7 +92,7 @@ def loss_with_cache(
 ) -> Float[Tensor, " B"]:
     """Return nats a token of the model on each row if a layer's cache entries are changed."""
     inputs = lens.inputs.forward(ids, None, None, None, ("head",))
-    inputs["past_key_values"] = ChangedCache([layer], change, part)
+    inputs["past_key_values"] = ChangedCache([layer], change, part, lens.model.config)
     inputs["use_cache"] = True
     with evaluating(lens.model):
         return cross_entropy(lens.model(**inputs).logits, ids)
@@ -109,8 +109,14 @@ class ChangedCache(DynamicCache):
     (24.0, 0.0)
     """
 
-    def __init__(self, layers: Sequence[int], change: Change, part: CachePart = "both") -> None:
-        super().__init__()
+    def __init__(
+        self,
+        layers: Sequence[int],
+        change: Change,
+        part: CachePart = "both",
+        config: Any = None,
+    ) -> None:
+        super().__init__(config=config)
         self.changed = set(layers)
         self.change = change
         self.part = part

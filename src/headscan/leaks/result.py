@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Annotated, ClassVar, Self
 
-from headscan.run import DataFrame, Interval, Result, Term, dataframe
+from headscan.run import DataFrame, Interval, Result, Term, tidy
 
 Share = partial(Term, range=(0.0, 1.0), percent=True)
 NOISY = "noise: see the bits"
@@ -52,11 +52,11 @@ class LeakRow:
     tokens: int
     prior_bits: Annotated[
         float | None,
-        Term(
-            "bits, prior", "Entropy of a token given those before it, under the prior.", unit=BITS
-        ),
+        Term("prior bits", "Entropy of a token given those before it, under the prior.", unit=BITS),
     ]
-    bits_lower: Annotated[float | None, Term("at least", "Proved from below.", "U(2σ), Fano", BITS)]
+    bits_lower: Annotated[
+        float | None, Term("lower bound", "Proved from below.", "U(2σ), Fano", BITS)
+    ]
     bits_upper: Annotated[
         float | None, Term("upper bound", "Proved from above.", "U(σ), Gaussian, entropy", BITS)
     ]
@@ -305,4 +305,4 @@ class PrivacyResult(Result):
     not_examined: list[str] = field(default_factory=list)
 
     def frame(self) -> DataFrame:
-        return dataframe([asdict(row) for row in self.rows])
+        return tidy([asdict(row) for row in self.rows])

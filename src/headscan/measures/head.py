@@ -147,7 +147,11 @@ class HeadProbe(Probe):
 
     def rows(self, setup: ProbeSetup, _data: ProbeData) -> list[Cells]:
         output = setup.lens.output_embeddings
-        return [] if output is None else [{"site": "output embeddings", **head_spectrum(output)}]
+        if output is None:
+            return []
+        # Rows behind the last one that a token has were never trained.
+        spectrum = head_spectrum(output[: setup.lens.token_rows])
+        return [{"site": "output embeddings", **spectrum}]
 
 
 NO_HEAD = "the model has no output layer"

@@ -5,12 +5,13 @@ beside them.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from inspect import unwrap
 from typing import Literal
 
 import numpy as np
 from scipy.special import gammaln
 
-from headscan.run import Registry, Term
+from headscan.run import BadInput, Registry, Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Bounds, Floats
@@ -155,6 +156,7 @@ class ProbeWords:
     order: int = 100
 
 
+MeasureFunction = Callable[[Cloud], float | None]
 Reference = Callable[[Floats], float | None]
 GradientOf = Callable[[Moments], Gradient | None]
 Ends = Callable[[int, int], Bounds]
@@ -246,6 +248,32 @@ def measure(
         return measured
 
     return register
+
+
+YOUR_MEASURES = "your_measures"
+"""The group of measures that are given as functions."""
+
+
+def name_of(choice: str | MeasureFunction) -> str:
+    """Return a name or glob as it is; a function is registered as a measure under its own name.
+
+    Raises:
+        BadInput: for a function without a name, or with that of another measure.
+    """
+    if isinstance(choice, str):
+        return choice
+    name = getattr(choice, "__name__", "")
+    if not name.isidentifier():
+        raise BadInput("A measure that is given as a function needs a name: define it with def.")
+    registered = MEASURES.get(name)
+    if registered is not None and registered.words.group != YOUR_MEASURES:
+        if registered.function is not unwrap(choice):
+            raise BadInput(f"There is a measure {name!r} already: give your function another name.")
+        return name
+    title = name.replace("_", " ").capitalize()
+    sentence = (choice.__doc__ or "").strip().partition("\n")[0]
+    measure(Term(title, sentence), group=YOUR_MEASURES, core=False, spectral=True)(choice)
+    return name
 
 
 def gaussian_cloud(

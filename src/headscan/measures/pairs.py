@@ -77,7 +77,7 @@ def mean_states(
         for start in range(0, len(members), batch):
             texts = members[start : start + batch]
             rows = torch.tensor([list(ids[text]) for text in texts], device=lens.device)
-            lens.run(rows, sites=sites, each=partial(add, texts=texts))
+            lens.plain.run(rows, sites=sites, each=partial(add, texts=texts))
     return means
 
 

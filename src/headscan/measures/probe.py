@@ -161,7 +161,10 @@ class ProbeData:
 
 
 def tables(setup: ProbeSetup) -> dict[str, Floats]:
-    """Return the input embedding table and, where it is another, the output's; float64 [V, d]."""
+    """Return the input embedding table and, where it is another, the output's; float64 [V, d].
+
+    Rows behind the last one that a token has are left out.
+    """
     inputs = setup.lens.input_embeddings
     outputs = setup.lens.output_embeddings
     named = {"input embeddings": inputs}
@@ -169,7 +172,8 @@ def tables(setup: ProbeSetup) -> dict[str, Floats]:
         named = {"tied embeddings": outputs}
     elif outputs is not None:
         named["output embeddings"] = outputs
-    return {name: table.detach().double().cpu().numpy() for name, table in named.items()}
+    rows = setup.lens.token_rows
+    return {name: table[:rows].detach().double().cpu().numpy() for name, table in named.items()}
 
 
 class Probe:

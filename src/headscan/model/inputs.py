@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from headscan.model.sentence import Pooling
 from headscan.model.traits import embedding_table
@@ -33,11 +33,11 @@ def context_length(model: Any) -> int | None:
     if not isinstance(length, int) or length <= 0:
         return None
     for name, module in model.named_modules():
-        is_table = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
-        if is_table and module.padding_idx is not None:
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and isinstance(padding, int):
             # RoBERTa and its relatives number positions from padding_idx + 1 on, so that many rows
             # of the table serve no token.
-            return int(module.num_embeddings - module.padding_idx - 1)
+            return int(module.weight.shape[0] - padding - 1)
     return length
 
 

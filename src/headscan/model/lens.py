@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
 from headscan.model.building import Blank
+from headscan.model.grid import dequantised
 from headscan.model.identity import Origin, identify_files, model_identity, tensor_rows
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Preparation, prepare
@@ -302,6 +303,11 @@ class Lens(Memo):
         return sentence_head(folder, self.name, width, self.context_length)
 
     @property
+    def plain(self) -> "Lens":
+        """The Lens whose inputs are read as they are; see `headscan.model.framed`."""
+        return self
+
+    @property
     def inputs(self) -> ModelInputs:
         """The maker of the arguments of a forward pass, which it checks."""
         return ModelInputs(self.model, self.name, self.context_length)
@@ -315,6 +321,16 @@ class Lens(Memo):
     def vocabulary_size(self) -> int:
         """The number of rows of the input embeddings."""
         return self.input_embeddings.shape[0]
+
+    @cached_property
+    def token_rows(self) -> int:
+        """The number of rows of the tables up to the last one that a token has.
+
+        Tables are often larger than the vocabulary of their tokenizer, by rows that were never
+        trained. Without a tokenizer it is all of them.
+        """
+        vocabulary: dict[str, int] = getattr(self.tokenizer, "get_vocab", dict)()
+        return min(self.vocabulary_size, max(vocabulary.values(), default=2**63) + 1)
 
     @property
     def limits(self) -> Limits:
@@ -394,9 +410,16 @@ class Lens(Memo):
             context=self.context_length,
             quantize=self.origin.quantize,
             random_init=self.origin.random_init,
+            dequantised=self._dequantised(),
             notes=list(self.notes),
             sha256=dict(self.once("sha256", self.origin.sha256)),
         )
+
+    def _dequantised(self) -> str:
+        """Return a sentence on weights of few bits that were loaded in full precision."""
+        if self.origin.source is None or self.origin.quantize is not None:
+            return ""
+        return self.once("dequantised", lambda: dequantised(self.model))
 
     def _parameter_count(self) -> int:
         if hasattr(self.model, "num_parameters"):

@@ -21,6 +21,7 @@ from headscan.model.building import (
 from headscan.model.finding import find_source
 from headscan.model.identity import Origin, identify_files, model_identity
 from headscan.model.inputs import context_length
+from headscan.model.matrices import unrounded
 from headscan.model.sentence import SentenceHead, sentence_head
 from headscan.model.settings import Building, choose_device, memory_of
 from headscan.model.source import Source, auto_class
@@ -83,6 +84,8 @@ class Preparation:
             network, notes = settled(network, report, source.name)
             if source.header is not None:
                 notes += source.header.notes
+            if settings.quantize is not None:
+                notes += unrounded(network, settings.quantize)
             if settings.device_map is None and settings.quantize is None:
                 network = network.to(device)
         snapshot = source.snapshot

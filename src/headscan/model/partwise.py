@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from headscan.model.lens import Lens
+from headscan.model.matrices import share_of_matrices
 from headscan.model.recording import Args, Kwargs, Stop, after_call, evaluating, replaced_forward
 from headscan.model.rounding import RoundingName, round_block
 from headscan.model.sites import first_tensor, input_tensor
@@ -36,6 +37,7 @@ class PartwiseModel:
     Attributes:
         parts: their names, in order.
         bytes: of the weights of each part.
+        matrix_share: of the weights of blocks, which a rounding changes.
         formats: of the .gguf format that blocks were rounded to so far.
 
     Raises:
@@ -58,6 +60,7 @@ class PartwiseModel:
         block_names = [f"block.{number}" for number in range(len(self.blocks))]
         self.parts = ("embedding", *block_names, "head")
         self.formats: set[str] = set()
+        self.matrix_share = share_of_matrices(self.blocks)
         self._rounded_block: nn.Module | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._output_lengths: list[int] = []

@@ -5,6 +5,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from headscan.model.matrices import matrices
+
 RoundingName = Literal["q8_0", "q4_0", "q4_k", "q2_k"]
 
 BLOCK = 256
@@ -105,21 +107,16 @@ def packed(matrix: Tensor, format_name: str) -> PackedMatrix:
 
 
 def round_block(block: nn.Module, name: RoundingName) -> tuple[int, set[str]]:
-    """Round the matrices of a block's linear layers in place.
+    """Round the matrices of a block in place, those of experts, too.
 
     Returns:
         The bytes of the block's weights when they are packed, and the formats that were used.
     """
     size = sum(weight.nbytes for weight in block.parameters())
     formats: set[str] = set()
-    for layer in block.modules():
-        weight = getattr(layer, "weight", None)
-        if not isinstance(weight, nn.Parameter) or weight.ndim != 2:
-            continue
-        transposed = type(layer).__name__ == "Conv1D"  # GPT-2 stores matrices as [inputs, outputs]
-        matrix = weight.T if transposed else weight
-        rounded = packed(matrix.detach().float().cpu().contiguous(), name.upper())
-        weight.data.copy_(rounded.weights.T if transposed else rounded.weights)
-        size += rounded.data.nbytes - weight.nbytes
+    for matrix in matrices(block):
+        rounded = packed(matrix.rows.float().cpu().contiguous(), name.upper())
+        matrix.set_rows(rounded.weights)
+        size += rounded.data.nbytes - matrix.weight.nbytes
         formats.add(rounded.format)
     return size, formats

@@ -139,8 +139,8 @@ class Tap:
             `call`. They are 0 and 1, except where layers share their weights, as in ALBERT.
         shape_from: set where the module computes on [B*T, width] (OPT's MLP): the block whose input
             has B and T, with which states of the site are handed out.
-        padded: the model pads short inputs (Longformer, LED), so that states of positions behind the
-            input are left out.
+        padded: the model pads short inputs (Longformer, LED), so that states of positions behind
+            the input are left out.
         overwritten: the model goes on to change this tensor in place (Falcon adds to its MLP's
             output), so it must be copied to be stored.
     """

@@ -1,5 +1,6 @@
 """The files that a model is read from: their folder or repository, configuration and faults."""
 
+import itertools
 import json
 import os
 import re
@@ -21,10 +22,15 @@ from headscan.run import BadInput
 from headscan.run.errors import nearest
 from headscan.run.files import read_object
 
-CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
-MASKED = ("ForMaskedLM", "WithLMHeadModel")
-SEQ2SEQ = ("ForConditionalGeneration", "ForSeq2SeqLM")
-PRETRAINING = ("ForPreTraining",)
+ENDINGS = (
+    ("ForConditionalGeneration", "ForSeq2SeqLM"),
+    ("ForMaskedLM", "WithLMHeadModel"),
+    ("ForCausalLM", "LMHeadModel", "LMHead"),
+    ("ForConditionalGeneration", "ForSeq2SeqLM"),
+)
+"""The endings of the names of classes with a language model's head, as Auto classes are tried."""
+LANGUAGE_MODELS = (*itertools.chain(*ENDINGS), "EncoderModel", "TextModel")
+PRETRAINING = "ForPreTraining"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -357,32 +363,43 @@ def auto_class(config: Any) -> Any:
     'AutoModelForMaskedLM'
     """
     import transformers
-    from transformers import (
-        AutoModel,
-        AutoModelForCausalLM,
-        AutoModelForMaskedLM,
-        AutoModelForSeq2SeqLM,
-    )
 
     name = (getattr(config, "architectures", None) or [""])[0]
-    if name.endswith("EncoderModel") and hasattr(transformers, name):
-        # Half of an encoder-decoder (T5EncoderModel) has no Auto class.
-        return getattr(transformers, name)
-    # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
-    families: list[tuple[tuple[str, ...], Any]] = [
-        (SEQ2SEQ, AutoModelForSeq2SeqLM),
-        (MASKED, AutoModelForMaskedLM),
-        (CAUSAL, AutoModelForCausalLM),
-        (SEQ2SEQ, transformers.AutoModelForImageTextToText),
+    families: list[Any] = [
+        transformers.AutoModelForSeq2SeqLM,
+        transformers.AutoModelForMaskedLM,
+        transformers.AutoModelForCausalLM,
+        transformers.AutoModelForImageTextToText,
+        transformers.AutoModelForTextEncoding,
+        transformers.AutoModel,
     ]
-    is_discriminator = "discriminator" in name.lower() or "Electra" in name
-    if not is_discriminator:
-        families.append((PRETRAINING, AutoModelForMaskedLM))
-        families.append((PRETRAINING, AutoModelForCausalLM))
-    for endings, family in families:
+    for family in families:
+        if name in _class_names(family, config):
+            return family
+    own_class = getattr(transformers, name, None)
+    reads_config = isinstance(config, getattr(own_class, "config_class", None) or ())
+    if reads_config and name.endswith(LANGUAGE_MODELS):
+        return own_class  # halves of encoder-decoders, and text parts, may have no Auto class
+    # Names of other families, of a model's own code, and of models with several heads.
+    for endings, family in zip(ENDINGS, families, strict=False):
         if name.endswith(endings) and type(config) in family._model_mapping:
             return family
-    return AutoModel
+    is_discriminator = "discriminator" in name.lower() or "Electra" in name
+    if name.endswith(PRETRAINING) and not is_discriminator:
+        for family in (transformers.AutoModelForMaskedLM, transformers.AutoModelForCausalLM):
+            if type(config) in family._model_mapping:
+                return family
+    return transformers.AutoModel
+
+
+def _class_names(family: Any, config: Any) -> tuple[str, ...]:
+    """Return the names of the classes that an Auto class has for a configuration."""
+    if type(config) not in family._model_mapping:
+        return ()
+    classes = family._model_mapping[type(config)]
+    if not isinstance(classes, tuple):
+        classes = (classes,)
+    return tuple(item.__name__ for item in classes)
 
 
 def reason(error: BaseException) -> str:

@@ -129,9 +129,7 @@ def find_structure(model: Any, context: int | None) -> Structure:
     )
 
 
-def _sites_of_trial(
-    model: Any, shape: tuple[int, int]
-) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
+def _sites_of_trial(model: Any, shape: tuple[int, int]) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
     with evaluating(model):
         trace = _trial(model, shape)
         stacks = tuple(
@@ -209,8 +207,8 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     others = _similar_calls(module if prefix else model, block_calls, trace)
     if others:
         sites.notes.append(
-            f"The sites are those of {len(blocks)} blocks of {prefix or 'the model'}; {others} more "
-            "of the same kind run elsewhere in it, on other states, and are not read."
+            f"The sites are those of {len(blocks)} blocks; {others} more of the same kind run "
+            "elsewhere in the model, on other states, and are not read."
         )
     return Stack(prefix, module, blocks, sites.taps, tuple(plain), sites.notes, tuple(steps))
 

@@ -152,9 +152,10 @@ def _read(source: Source, trust_remote_code: bool) -> Any:
 def check_growth(tokenizer: Any, name: str) -> None:
     """Raise BadInput for a tokenizer that makes a text many times as long before it splits it."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    for part in (getattr(backend, "normalizer", None), getattr(backend, "decoder", None)):
+    parts: list[Any] = [getattr(backend, "normalizer", None), getattr(backend, "decoder", None)]
+    for part in parts:
         try:
-            rules = json.loads(part.__getstate__())  # type: ignore[union-attr]
+            rules = json.loads(part.__getstate__())
         except (AttributeError, TypeError, ValueError):
             continue  # there is none, or it has no rules to show
         if _growth(rules) > MOST_GROWTH:

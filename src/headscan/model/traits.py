@@ -1,7 +1,7 @@
 """Traits of a model, found by trying it, once a model and by one criterion each."""
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -17,6 +17,8 @@ TRIAL_LENGTH = 6
 LINEAR_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 """The relative difference up to which logits count as a linear map of the states, by precision."""
 LOW_PRECISION_TOLERANCE = 1e-2
+NEAR_CAP = 0.9
+"""Logits above this share of their cap say little of what was capped."""
 
 T = TypeVar("T")
 
@@ -78,22 +80,57 @@ def output_layer(model: Any) -> OutputLayer | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearHead:
-    """A head that is a linear map: logits = states @ weight.T + bias, of the states at `site`.
+    """A head that is a linear map of the states at `site`, up to a known function.
 
-    The site is the final norm, or the last block where there is none.
+    With z = states @ weight.T + bias, the logits are scale·z (Granite, Cohere), or
+    cap·tanh(scale·z / cap) where the model caps them (Gemma 2). The site is the final norm, or the
+    last block where there is none.
     """
 
     site: str
     weight: Float[Tensor, "V d"]
     bias: Float[Tensor, " V"] | None
+    scale: float = 1.0
+    cap: float | None = None
 
     def logits(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
         """Return the logits of states at `site`, in the precision of the weight."""
+        return self.of_linear(self.linear(states))
+
+    def linear(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
+        """Return the linear map of states, before scale and cap."""
         return torch.nn.functional.linear(states.to(self.weight), self.weight, self.bias)
+
+    def of_linear(self, linear: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
+        """Return the logits that the linear map's numbers become."""
+        scaled = linear if self.scale == 1 else linear * self.scale
+        return scaled if self.cap is None else self.cap * torch.tanh(scaled / self.cap)
 
     def __repr__(self) -> str:
         bias = "no bias" if self.bias is None else "a bias"
-        return f"LinearHead({tuple(self.weight.shape)} on {self.site}, {bias})"
+        scale = "" if self.scale == 1 else f", times {self.scale:.3g}"
+        cap = "" if self.cap is None else f", capped at {self.cap:g}"
+        return f"LinearHead({tuple(self.weight.shape)} on {self.site}, {bias}{scale}{cap})"
+
+
+def _caps(config: Any) -> list[float]:
+    """Return the numbers of a configuration at which logits may be capped."""
+    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    return [
+        float(value)
+        for name, value in vars(text_config).items()
+        if "cap" in name and isinstance(value, int | float) and value > 0
+    ]
+
+
+def _scale(logits: Tensor, linear: Tensor, cap: float | None) -> float:
+    """Return the factor between a linear map and the logits before their cap, by least squares."""
+    if cap is not None:
+        below = logits.abs() < NEAR_CAP * cap
+        linear = linear[below]
+        logits = cap * torch.atanh(logits[below] / cap)
+    energy = float(linear.double().square().sum())
+    return float((logits.double() * linear.double()).sum()) / energy if energy else 1.0
 
 
 class Readable(Protocol):
@@ -168,7 +205,7 @@ class Traits:
     def linear_head(self) -> LinearHead | None:
         """The head, if the logits are a linear map of the states at the last site of the stack.
 
-        None: BERT's head transforms the states first, some models scale or cap their logits.
+        They may be scaled and capped. None: BERT's head transforms the states first.
         """
         layer = output_layer(self.lens.model)
         if layer is None or "head" not in self.lens.sites or not layer.weight.is_floating_point():
@@ -180,12 +217,19 @@ class Traits:
         bias = None if layer.bias is None else layer.bias.detach()
         head = LinearHead(site, layer.weight.detach(), bias)
         logits = states["head"].float()
-        linear_logits = head.logits(states[site]).float()
-        if logits.shape != linear_logits.shape:
+        linear = head.linear(states[site]).float()
+        if logits.shape != linear.shape:
             return None
         tolerance = LINEAR_TOLERANCE.get(layer.weight.dtype, LOW_PRECISION_TOLERANCE)
-        difference = (logits - linear_logits).abs().max()
-        return head if difference <= tolerance * logits.abs().max() else None
+        for cap in (None, *_caps(self.lens.model.config)):
+            scale = _scale(logits, linear, cap)
+            if abs(scale - 1) <= tolerance:
+                scale = 1.0
+            known = replace(head, scale=scale, cap=cap)
+            difference = (logits - known.of_linear(linear)).abs().max()
+            if difference <= tolerance * logits.abs().max():
+                return known
+        return None
 
     @property
     def quantised(self) -> bool:

@@ -43,14 +43,14 @@ DIRECTION = declare(
     "DIRECTION",
     "ntp",
     "Cosine of a model's logits with those that the text predicts.",
-    "good above 0.9",
+    "fine above 0.9",
 )
 COLLAPSE = declare(
     "HS216",
     "COLLAPSE",
     "ntp",
     "Cosine between contexts of equal supports.",
-    "good above 0.9",
+    "fine above 0.9",
 )
 OUTSIDE = declare(
     "HS217",

@@ -1,13 +1,16 @@
 """`headscan ntp`: from a text to the geometry that it predicts, and to models compared with it."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from headscan.model.finding import find_source
 from headscan.model.lens import Lens, ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.tokenizer import load_tokenizer
@@ -205,7 +208,31 @@ def _open(model: ModelsLike | None, loading: Loading) -> tuple[Any, Iterator[Len
         tokenizer = load_tokenizer(loading.tokenizer, None, loading.trusted)
     if not len(tokenizer):
         raise BadInput("The vocabulary is empty.")
+    _check_vocabularies(model, len(tokenizer))
     return tokenizer, lenses
+
+
+def _check_vocabularies(model: ModelsLike | None, vocabulary: int) -> None:
+    """Raise BadInput for a folder whose configuration has fewer words than the count will have.
+
+    The configurations are read, not the models, so that nothing is counted in vain.
+    """
+    names = [model] if isinstance(model, str | Path) else model
+    if not isinstance(names, Sequence):
+        return
+    for name in names:
+        if not isinstance(name, str | Path):
+            continue
+        folder = find_source(str(name)).folder
+        if folder is None or not (folder / "config.json").is_file():
+            continue
+        file = folder / "config.json"
+        words = json.loads(file.read_text(encoding="utf-8")).get("vocab_size")
+        if isinstance(words, int) and words < vocabulary:
+            raise BadInput(
+                f"{name} has {words} words, the tokenizer of the count {vocabulary}: models that "
+                "are compared with one count must share its tokenizer."
+            )
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def _held_out_pairs(
 
 
 def data_of_judgements(
-    source: VectorSource, queries: Any, qrels: Any, *, site: str | None, field: str, run: Run
+    source: VectorSource, queries: Any, qrels: Any, *, site: str | None, field: str | None, run: Run
 ) -> RemedyData:
     """Return all documents, on which remedies are fitted, and the queries that judge.
 

@@ -55,20 +55,27 @@ def read_qrels(path: str | os.PathLike[str]) -> list[tuple[str, str, float]]:
         columns = line.split("\t") if "\t" in line else line.split()
         if not columns:
             continue
-        try:
-            grade = float(columns[-1])
-            query, document = (columns[0], columns[-2]) if len(columns) in (3, 4) else ()
-        except ValueError:
-            if number == 1:
-                continue  # a heading
+        grade = _grade(columns)
+        if grade is not None:
+            judgements.append((columns[0], columns[-2], grade))
+        elif number > 1:  # the first line may be a heading
             raise BadInput(
                 f"--qrels: line {number} of {path} is not 'query 0 document grade' or 'query "
                 "document grade'."
-            ) from None
-        judgements.append((query, document, grade))
+            )
     if not judgements:
         raise BadInput(f"--qrels: {path} holds no judgement.")
     return judgements
+
+
+def _grade(columns: Sequence[str]) -> float | None:
+    """Return the grade in the last of three or four columns; None of any other line."""
+    if len(columns) not in (3, 4):
+        return None
+    try:
+        return float(columns[-1])
+    except ValueError:
+        return None
 
 
 def row_ids(source: VectorSource) -> dict[str, int]:

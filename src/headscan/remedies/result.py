@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headscan.remedies.retrieval import Drift
-from headscan.run import DataFrame, Result, Row, dataframe
+from headscan.remedies.drift import Drift
+from headscan.run import DataFrame, Result, Row, tidy
 
 NONE = "none"  # what the row of the vectors as they are is called
 
@@ -53,4 +53,4 @@ class RemedyResult(Result):
         raise KeyError(f"no row of {remedy}")
 
     def frame(self) -> DataFrame:
-        return dataframe([dict(row) for row in self.rows])
+        return tidy(self.rows)

@@ -20,10 +20,10 @@ from headscan.remedies.data import (
     data_of_store,
     rows_of,
 )
+from headscan.remedies.drift import Drift, drift
 from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import NONE, ExportedRemedy, RemedyResult
-from headscan.remedies.retrieval import Drift, drift
 from headscan.run import (
     BadInput,
     Option,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from rich.console import RenderableType
 
-    from headscan.report.kit.parts import Page
+    from headscan.report.kit.parts import Page, Table
     from headscan.run.result import Result
 
 
@@ -46,16 +46,35 @@ def figures(result: Result, folder: Path, formats: Sequence[str]) -> list[Path]:
     return write_figures(_assembled(result), folder, formats)
 
 
-def latex(result: Result) -> str:
-    """Return the page's tables for a paper; BadInput where it has none."""
-    from headscan.report.kit.paper import latex as latex_table
-    from headscan.report.kit.parts import Table
+def latex(result: Result, name: str | None = None) -> str:
+    """Return the table of this title for a paper, or the first that is not folded.
 
-    parts = _assembled(result).parts()
-    tables = [part for part in parts if isinstance(part, Table) and part.where != "terminal"]
+    Raises BadInput where there is none, or none of this title.
+    """
+    from headscan.report.kit.paper import latex as latex_table
+
+    tables = _tables(_assembled(result))
     if not tables:
         raise BadInput(f"A result of the verb '{result.kind}' has no table.")
-    return "\n\n".join(map(latex_table, tables))
+    if name is None:
+        unfolded = [title for title, table in tables.items() if not table.folded]
+        name = next(iter(unfolded or tables))
+    if name not in tables:
+        raise BadInput(f"There is no table {name!r}; there are: {', '.join(tables)}.")
+    return latex_table(tables[name])
+
+
+def _tables(page: Page) -> dict[str, Table]:
+    """Map titles to tables; one without a title has that of its section."""
+    from headscan.report.kit.parts import Section, Table
+
+    tables: dict[str, Table] = {}
+    for section in (Section("", parts=page.head.top), *page.sections):
+        for part in section.parts:
+            if isinstance(part, Table) and part.lines:
+                title = part.title or section.title
+                tables[title if title not in tables else f"{section.title}: {title}"] = part
+    return tables
 
 
 def snippet(result: Result) -> str:

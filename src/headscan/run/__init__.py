@@ -21,7 +21,7 @@ from headscan.run.exhaustion import exhausted, halving
 from headscan.run.files import FolderLock, check_writable, uninterrupted, write_atomic
 from headscan.run.parts import Part, Parts
 from headscan.run.registry import Named, Registry
-from headscan.run.result import DataFrame, Presenter, Result, dataframe, read_document
+from headscan.run.result import DataFrame, Presenter, Result, dataframe, read_document, tidy
 from headscan.run.rows import (
     Cell,
     Finding,
@@ -110,6 +110,7 @@ __all__ = [
     "plain",
     "read_document",
     "terms_of",
+    "tidy",
     "uninterrupted",
     "verb",
     "write_atomic",

@@ -26,6 +26,8 @@ def listed(names: str | Sequence[str] | None, flag: str = "--ignore") -> list[st
         BadInput: for a glob that matches no finding.
     """
     globs = names_in(names)
+    if not globs:
+        return []  # the packages of all verbs declare kinds: they are not loaded for nothing
     known = [*KINDS, *(kind.name for kind in KINDS.values())]
     for glob in globs:
         if not SPELT.fullmatch(glob) and not any(fnmatchcase(word, glob) for word in known):

@@ -1,4 +1,4 @@
-"""What an unfinished run keeps on disk: named parts with checksums, each whole or not there."""
+"""The stored parts of an unfinished run: named, with checksums, each whole or not there."""
 
 from __future__ import annotations
 
@@ -23,21 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A stored part: its tensors by name and the note that was stored with them."""
+    """A stored part: its tensors by name, and the note that was stored with them."""
 
     tensors: Mapping[str, Tensor] = field(repr=False)
     note: Json = None
 
 
 class Parts:
-    """The stored parts of one process of a run, in a folder of their own; `folder=None` keeps
-    nothing.
+    """The stored parts of one process of a run, in a folder of their own.
 
-    A part is one or several safetensors files of 64 MiB, named by their checksums. The index,
-    replaced in one step after the files are on the disk, says which files are which part: a kill at
-    any moment leaves the old part or the new one. The index begins with its own checksum; what does
-    not have its checksum any more is refused. While a part is written, the disk holds it twice;
-    what it replaces goes then. Memory: one file's tensors.
+    A part is one or several safetensors files of 64 MiB, named by their checksums. The index says
+    which files are which part; it is replaced in one step after the files are on the disk, so a
+    kill at any moment leaves the old part or the new one. The index begins with its own checksum; a
+    file whose content does not have its checksum is refused. While a part is written, the disk
+    holds it twice; the files that it replaces are deleted afterwards. Memory: one file's tensors.
+
+    Args:
+        folder: None stores nothing.
+        rank: the number of the process.
 
     >>> import tempfile, torch
     >>> parts = Parts(Path(tempfile.mkdtemp()))
@@ -46,12 +49,23 @@ class Parts:
     ([1.0, 1.0], {'next': 3}, None)
     """
 
-    # The first state is stored after this many seconds, and storing takes at most this share of the
-    # time; until it has been measured, this many bytes a second.
     FIRST = 10.0
+    """Seconds until the first state is stored, and between states."""
+
     SHARE = 0.02
+    """Storing takes at most this share of the time."""
+
     RATE = 250e6
+    """Bytes a second that are stored, until that has been measured."""
+
     PIECE = 64 * 2**20
+    """Bytes of a file."""
+
+    MEASURABLE = 2**20
+    """Storing fewer bytes does not measure the speed of the disk."""
+
+    LONGEST_NAME = 80
+    """Characters of a part's name that are in the names of its files."""
 
     def __init__(self, folder: Path | None, *, rank: int = 0) -> None:
         self.folder = folder
@@ -67,30 +81,31 @@ class Parts:
         return self.folder / f"parts.{self.rank}.json"
 
     def _entries(self) -> dict[str, dict[str, Any]]:
-        if self.folder is None or not (index := self._index).exists():
+        """Return the index: of each part its note, and the checksums of its files."""
+        if self.folder is None or not self._index.exists():
             return {}
-        try:
-            sha, _, text = index.read_bytes().partition(b"\n")
-            if sha == _sha(text).encode():
-                entries: dict[str, dict[str, Any]] = json.loads(text)
-                return entries
-        except OSError:
-            pass
-        raise BadInput(
-            f"What was stored in {self.folder} is damaged ({index.name}): start afresh without "
-            "--resume."
+        damaged = BadInput(
+            f"What was stored in {self.folder} is damaged ({self._index.name}): start afresh "
+            "without --resume."
         )
+        try:
+            checksum, _, text = self._index.read_bytes().partition(b"\n")
+        except OSError:
+            raise damaged from None
+        if checksum != _sha(text).encode():
+            raise damaged
+        entries: dict[str, dict[str, Any]] = json.loads(text)
+        return entries
 
     def due(self) -> bool:
-        """Whether it is time to ask whether to store again (`affordable`): from the 10th second on,
-        then every 10 seconds.
+        """Return whether it is time to ask whether a state is `affordable`.
+
+        It is from the 10th second on, then every 10 seconds.
         """
         return self.folder is not None and time.monotonic() >= self._next
 
     def affordable(self, size: float) -> bool:
-        """Whether storing so many bytes now leaves all storing at 2 % of the run's time, by what it
-        took so far.
-        """
+        """Return whether storing so many bytes keeps all storing at 2 % of the run's time."""
         if self.folder is None:
             return False
         now = time.monotonic()
@@ -98,30 +113,39 @@ class Parts:
         return self._spent + size / self._rate <= self.SHARE * (now - self._begun)
 
     def names(self) -> list[str]:
-        """The parts that are stored."""
+        """Return the names of the parts that are stored."""
         return list(self._entries())
 
     def read(self, name: str) -> Part | None:
-        """A stored part, None if there is none; BadInput where its file is torn or gone."""
-        if (entry := self._entries().get(name)) is None:
+        """Return a stored part, None if there is none.
+
+        Raises:
+            BadInput: where a file of it is torn or gone.
+        """
+        entry = self._entries().get(name)
+        if entry is None:
             return None
-        assert self.folder is not None
         from safetensors.torch import load
 
         tensors: dict[str, Tensor] = {}
-        for file, sha in entry["files"].items():
-            at = self.folder / file
-            try:
-                data = at.read_bytes()
-            except OSError:
-                data = b""
-            if _sha(data) != sha:
-                raise BadInput(
-                    f"What was stored of this run is damaged ({at} is torn): start afresh without "
-                    "--resume."
-                )
-            tensors |= load(data)
+        for file_name, checksum in entry["files"].items():
+            tensors |= load(self._checked(file_name, checksum))
         return Part(tensors, entry["note"])
+
+    def _checked(self, file_name: str, checksum: str) -> bytes:
+        """Return the content of a file; BadInput where it does not have its checksum."""
+        assert self.folder is not None
+        path = self.folder / file_name
+        try:
+            data = path.read_bytes()
+        except OSError:
+            data = b""
+        if _sha(data) != checksum:
+            raise BadInput(
+                f"What was stored of this run is damaged ({path} is torn): start afresh without "
+                "--resume."
+            )
+        return data
 
     def write(
         self, name: str, tensors: Mapping[str, Tensor | np.ndarray], *, note: Json = None
@@ -129,48 +153,57 @@ class Parts:
         """Store a part; it replaces the one of this name and its stages, the parts "NAME, ..."."""
         if self.folder is None:
             return
-        import torch
-        from safetensors.torch import save
+        started = time.monotonic()
+        entries = {}
+        for part, entry in self._entries().items():
+            if not part.startswith(f"{name}, "):
+                entries[part] = entry
 
-        clock = time.monotonic()
-        size = 0
-        entries = {
-            key: entry for key, entry in self._entries().items() if not key.startswith(f"{name}, ")
-        }
         self.folder.mkdir(parents=True, exist_ok=True)
-        safe = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name)[
-            :80
-        ]
+        size = 0
         files: dict[str, str] = {}
         for number, piece in enumerate(self._pieces(tensors)):
-            data = save(
-                {key: torch.as_tensor(value).contiguous().cpu() for key, value in piece.items()}
-            )
-            sha = _sha(data)
-            size = size + len(data)
-            files[file := f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors"] = sha
-            write_atomic(self.folder / file, data)
+            data = _packed(piece)
+            checksum = _sha(data)
+            file_name = self._file_name(name, number, checksum)
+            write_atomic(self.folder / file_name, data)
+            files[file_name] = checksum
+            size += len(data)
         entries[name] = {"files": files, "note": note}
         text = json.dumps(entries).encode()
         write_atomic(self._index, _sha(text).encode() + b"\n" + text)
-        current_files = {file for entry in entries.values() for file in entry["files"]}
-        for (
-            path
-        ) in self.folder.iterdir():  # what was replaced, and what a killed run had not finished
-            if path.name not in current_files and re.search(
-                rf"\.{self.rank}\.\d+\.[0-9a-f]{{16}}\.safetensors", path.name
-            ):
-                path.unlink(missing_ok=True)
+        self._delete_unused(entries)
+
         now = time.monotonic()
-        self._spent += now - clock
-        if size > 2**20:  # less says nothing of the disk
-            self._rate = size / (now - clock)
+        self._spent += now - started
+        if size > self.MEASURABLE:
+            self._rate = size / (now - started)
         self._next = now + self.FIRST
+
+    def _file_name(self, part: str, number: int, checksum: str) -> str:
+        """Return the name of a file of a part, without characters that a system may not take."""
+        letters = [letter if letter.isalnum() or letter in "-._" else "-" for letter in part]
+        stem = "".join(letters)[: self.LONGEST_NAME]
+        return f"{stem}.{self.rank}.{number}.{checksum[:16]}.safetensors"
+
+    def _delete_unused(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
+        """Delete the files that were replaced, and those that a killed run had not finished."""
+        assert self.folder is not None
+        used = set()
+        for entry in entries.values():
+            used.update(entry["files"])
+        of_this_process = re.compile(rf"\.{self.rank}\.\d+\.[0-9a-f]{{16}}\.safetensors")
+        for path in self.folder.iterdir():
+            if path.name not in used and of_this_process.search(path.name):
+                path.unlink(missing_ok=True)
 
     def _pieces(
         self, tensors: Mapping[str, Tensor | np.ndarray]
     ) -> Iterator[dict[str, Tensor | np.ndarray]]:
-        """The tensors in groups of at most 64 MiB, or of one that is larger; one group at least."""
+        """Yield the tensors in groups of at most 64 MiB, or of one that is larger.
+
+        There is one group at least.
+        """
         piece: dict[str, Tensor | np.ndarray] = {}
         for key, value in tensors.items():
             if piece and sum(array.nbytes for array in piece.values()) + value.nbytes > self.PIECE:
@@ -180,9 +213,20 @@ class Parts:
         yield piece
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all parts."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _packed(tensors: Mapping[str, Tensor | np.ndarray]) -> bytes:
+    """Return the content of a safetensors file."""
+    import torch
+    from safetensors.torch import save
+
+    on_cpu = {}
+    for key, value in tensors.items():
+        on_cpu[key] = torch.as_tensor(value).contiguous().cpu()
+    return save(on_cpu)
 
 
 def _sha(data: bytes) -> str:

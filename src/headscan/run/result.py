@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
@@ -56,6 +56,25 @@ def dataframe(rows: Any, columns: Sequence[str] | None = None) -> DataFrame:
     return pd.DataFrame(rows, columns=None if columns is None else list(columns))
 
 
+def tidy(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Return rows as a pandas table: an interval NAME_interval becomes NAME_low and NAME_high.
+
+    >>> list(tidy([{"site": "block.0", "rank": 2.0, "rank_interval": (1.0, 3.0)}]).columns)
+    ['site', 'rank', 'rank_low', 'rank_high']
+    """
+    entries = []
+    for row in rows:
+        entry: dict[str, Any] = {}
+        for name, value in row.items():
+            if name.endswith("interval"):
+                start = name.removesuffix("interval")
+                entry[f"{start}low"], entry[f"{start}high"] = value or (None, None)
+            else:
+                entry[name] = value
+        entries.append(entry)
+    return dataframe(entries)
+
+
 class Presenter(Interface):
     """The functions that show a result: the module `headscan.report.present`.
 
@@ -75,8 +94,8 @@ class Presenter(Interface):
     def figures(self, result: Any, folder: Path, formats: Sequence[str]) -> list[Path]:
         """Write the page's figures in these formats into a folder and return the paths."""
 
-    def latex(self, result: Any) -> str:
-        """Return the page's tables for a paper."""
+    def latex(self, result: Any, name: str | None) -> str:
+        """Return the table of this title, or the first, for a paper."""
 
     def snippet(self, result: Any) -> str:
         """Return the result for a notebook, as HTML: findings, one picture, a small table."""
@@ -208,11 +227,13 @@ class Result:
         return self.presenter.figures(self, check_writable(folder), formats)
 
     @_refusing
-    def to_latex(self) -> str:
-        """The page's tables as LaTeX (booktabs), intervals behind their numbers; tables are parted
-        by empty lines.
+    def to_latex(self, table: str | None = None) -> str:
+        """Return one table of the page as LaTeX (booktabs), intervals behind their numbers.
+
+        `table` is its title; by default it is the first that is not folded. Raises BadInput, with
+        the titles that there are, for another one.
         """
-        return self.presenter.latex(self)
+        return self.presenter.latex(self, table)
 
     @_refusing
     def _repr_html_(self) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def plain(value: object) -> Json:
         }
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
+    if isinstance(value, FunctionType):
+        return value.__qualname__
     if hasattr(value, "tolist"):  # numpy's arrays and numbers, torch's tensors
         return plain(value.tolist())
     return str(value)
@@ -155,7 +158,9 @@ class TextRecord:
     `unknown` how many of them are the tokenizer's unknown token, `dropped` those at the end that
     filled no window. `alone`: each window is a document, or a part of a long one, with special
     tokens, as sentence encoders read. `context`: tokens of a window; of documents read alone, of
-    the longest window that may be read.
+    the longest window that may be read. `specials`: how often the string of each special token
+    stands in the text, which is read as text. `start`: how windows begin, and `added` the tokens
+    that the tokenizer adds to a text, in front and behind.
     """
 
     source: str
@@ -170,6 +175,9 @@ class TextRecord:
     alone: bool = False
     context: int | None = None
     unit: str = "tokens"  # of what was read: "vectors" of a column of embeddings
+    specials: dict[str, int] = field(default_factory=dict)
+    start: str = "none"
+    added: list[str] = field(default_factory=list)
 
     @property
     def read(self) -> str | None:
@@ -217,13 +225,40 @@ class TextRecord:
         """The share of the tokens that are the tokenizer's unknown token."""
         return (self.unknown or 0) / self.tokens if self.tokens else 0.0
 
+    @property
+    def sentences(self) -> list[str]:
+        """What a reader of the numbers has to know of the text.
+
+        >>> TextRecord(source="x", specials={"<unk>": 3}).sentences
+        ["The text contains '<unk>', the string of a special token, 3 times; it was read as text."]
+        """
+        return self._beginnings() + [
+            f"The text contains {string!r}, the string of a special token, {count:,} "
+            f"time{'s' * (count != 1)}; it was read as text."
+            for string, count in self.specials.items()
+        ]
+
+    def _beginnings(self) -> list[str]:
+        """How windows begin, where that is a question."""
+        added = " ".join(self.added)
+        if self.alone or (self.start == "none" and not added):
+            return []
+        if self.start == "none":
+            sentence = f"Windows are read without {added}, which the tokenizer adds to a text"
+            return [f"{sentence}: see --start."]
+        if not added:
+            return ["The tokenizer adds nothing to a text, so that windows are text alone."]
+        return [f"Windows are read with {added} added, in positions that no number of a site has."]
+
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
-    """What a model is and where it came from. `sha256` has the hex digest of each file that it was
-    read from.
+    """What a model is and where it came from.
+
+    `dequantised` says that weights of few bits were unpacked and saved in full precision; "" where
+    they were not. `sha256` has the hex digest of each file that the model was read from.
     """
 
     name: str
@@ -240,6 +275,7 @@ class ModelRecord:
     context: int | None = None
     quantize: str | None = None
     random_init: int | None = None
+    dequantised: str = ""
     notes: list[str] = field(default_factory=list)
     sha256: dict[str, str] = field(default_factory=dict)
 

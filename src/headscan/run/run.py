@@ -356,7 +356,7 @@ class Run:
             processes=self.processes,
             versions=versions,
             started=self._started.isoformat(timespec="seconds"),
-            notes=list(notes or ()),
+            notes=[*(notes or ()), *(text.sentences if text is not None else ())],
         )
 
     def finish(self, result: R) -> R:

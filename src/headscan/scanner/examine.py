@@ -45,6 +45,7 @@ class Examined:
     arrays: Arrays = field(default_factory=dict)
     estimates: list[Estimates] = field(default_factory=list)
     rounding: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Examiner:
             store=store,
         )
         accumulated, text = self._read(one_pass)
-        examined = Examined(source.record(), text, source.batch)
+        examined = Examined(source.record(), text, source.batch, notes=source.sentences())
         finished = self._finished(one_pass, accumulated, pictured=True)
         for depth, at_site in enumerate(finished):
             examined.rounding.append(at_site.errors.rounding)

@@ -1,11 +1,17 @@
 """The result of a scan."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from headscan.measures.measure import Group, MeasureWords, ProbeWords
+from headscan.measures.measure import (
+    WITHOUT_FIRST,
+    WITHOUT_SINKS,
+    Group,
+    MeasureWords,
+    ProbeWords,
+)
 from headscan.run.result import Arrays, DataFrame, Result, dataframe
 from headscan.run.rows import Row, plain
 from headscan.scanner.differences import Difference
@@ -125,17 +131,18 @@ class ScanResult(Result):
         return True  # also without sites
 
     def frame(
-        self, group: str | None = None, *, nulls: bool = False, long: bool = False
+        self, group: str | None = None, *, nulls: bool = False, long: bool = True
     ) -> DataFrame:
-        """Return a pandas table with the index model and site, one row for each site.
+        """Return a pandas table with the index model and site, one row for each measure.
 
-        Its columns are the scalar fields, and intervals as NAME_low and NAME_high.
+        Its columns are measure, value, low and high (of the 95 % interval).
 
         Args:
             group: the name of a probe (`words`, `zipf`, `head`, ...; see `probes`), whose table is
                 returned, or `differences`.
             nulls: add the rows of the nulls.
-            long: one row for each site and measure, with the columns measure, value, low, high.
+            long: False gives one row for each site, with a column for each measure and each end
+                of its interval, NAME_low and NAME_high.
         """
         if group == "differences":
             return dataframe([vars(difference) for difference in self.differences])
@@ -147,7 +154,7 @@ class ScanResult(Result):
         entries = []
         for row in rows:
             if long:
-                entries += _long(row)
+                entries += _long(row, self.measures)
             else:
                 entries.append(_wide(row))
         return dataframe(entries).set_index(["model", "site"]) if entries else dataframe([])
@@ -198,14 +205,14 @@ def _wide(row: Row) -> dict[str, Any]:
     return fields
 
 
-def _long(row: Row) -> list[dict[str, Any]]:
+def _long(row: Row, measures: Container[str]) -> list[dict[str, Any]]:
     """Return a row for each measure of a site: its value and interval."""
     leading = {key: row[key] for key in ("model", "site", "null") if key in row}
     entries = []
     for key in row:
-        if key.endswith("_interval"):
-            name = key.removesuffix("_interval")
-            low, high = _ends(row, name)
-            value = row.number(name)
-            entries.append(leading | {"measure": name, "value": value, "low": low, "high": high})
+        measure = key.removesuffix(WITHOUT_SINKS).removesuffix(WITHOUT_FIRST)
+        if f"{key}_interval" in row or measure in measures:
+            low, high = _ends(row, key)
+            value = row.number(key)
+            entries.append(leading | {"measure": key, "value": value, "low": low, "high": high})
     return entries

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Unpack
 
-from headscan.measures.measure import Group, Measure, group
+from headscan.measures.measure import Group, Measure, MeasureFunction, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
 from headscan.model.sentence import SENTENCE
@@ -29,7 +29,7 @@ from headscan.scanner.findings import findings
 from headscan.scanner.memory import memory_bound
 from headscan.scanner.probe_runner import PassOptions
 from headscan.scanner.result import ProbeRecord, ScanResult
-from headscan.scanner.selection import choose
+from headscan.scanner.selection import MeasuresLike, choose
 from headscan.scanner.site_cells import SUFFIXES
 from headscan.scanner.sources import listed_sources, open_subjects
 from headscan.states import SourcesLike
@@ -52,6 +52,8 @@ from headscan.text.source import (
     Master,
     MaxTokens,
     Reading,
+    Start,
+    StartName,
     TextLike,
     Windowing,
     check_text,
@@ -76,7 +78,7 @@ def scan(
     ] = False,
     sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0, group="Limits")] = 600,
     measures: Annotated[
-        str | Sequence[str] | None,
+        str | Sequence[str | MeasureFunction] | None,
         Option(
             "More measures: globs of names or groups, comma-separated (such as "
             "'rogue,words,spectra'), 'all' but the expensive ones, or 'expensive' for everything. "
@@ -115,6 +117,7 @@ def scan(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
+    start: Start = "none",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -155,7 +158,7 @@ def scan(
     """
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,
@@ -255,6 +258,7 @@ class _Summary:
         rounding = [share for model in self.examined for share in model.rounding]
         return [
             f"Positions: {positions}; {self.examined[-1].batch} windows a forward pass.",
+            *(note for model in self.examined for note in model.notes),
             RULE,
             allowed(rounding),
             "Intervals (95 %) are for another text of the same length and kind, with documents as "
@@ -359,7 +363,7 @@ def estimate_scan(
     sites: str | None,
     skip_first: int,
     null: bool,
-    measures: str | Sequence[str] | None,
+    measures: MeasuresLike,
     pairs: Sequence[str | os.PathLike[str]],
     batch: int | None,
     engine: str,
@@ -367,6 +371,7 @@ def estimate_scan(
     documents: str,
     field: str | None,
     max_tokens: int | None,
+    start: StartName,
     tokenizer: TokenizerName,
     dtype: Dtype,
     device: Device,
@@ -382,7 +387,7 @@ def estimate_scan(
     """
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, skip_first=skip_first, batch=batch),
         text=text,
         sites=sites,

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from headscan.measures.measure import MEASURES, Measure, place
+from headscan.measures.measure import MEASURES, Measure, MeasureFunction, name_of, place
 from headscan.measures.probe import PROBES, Probe
 from headscan.run import BadInput
+
+MeasuresLike = str | Sequence[str | MeasureFunction] | None
+"""Globs with commas between them, or a list of globs and of functions of a `Cloud`."""
 
 
 def ordered_measures() -> list[Measure]:
@@ -24,13 +27,13 @@ def ordered_probes() -> list[type[Probe]]:
     )
 
 
-def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Probe]]:
+def choose(measures: MeasuresLike) -> tuple[list[Measure], list[Probe]]:
     """Return the measures and probes that `--measures` names.
 
     None: the core measures only. `all`: everything that is not expensive. `expensive`: everything.
     Else globs, separated by commas, of measures, probes, `PROBE.FIELD`, or groups (whose expensive
-    members are left out). The core measures are always among them. Raises BadInput where a glob
-    matches nothing.
+    members are left out), or a list of globs and of functions of a `Cloud`. The core measures are
+    always among them. Raises BadInput where a glob matches nothing.
 
     >>> [m.name for m in choose("drift")[0]][-1], choose("drift")[1], choose(None)[1]
     ('drift', [], [])
@@ -53,11 +56,11 @@ def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Pr
     return chosen_measures, chosen_probes
 
 
-def _globs(measures: str | Sequence[str] | None) -> list[str]:
+def _globs(measures: MeasuresLike) -> list[str]:
     """Return the globs that are separated by commas, or listed; BadInput where all are empty."""
     if measures is None:
         return []
-    parts = measures.split(",") if isinstance(measures, str) else measures
+    parts = measures.split(",") if isinstance(measures, str) else map(name_of, measures)
     globs = [part.strip() for part in parts if part.strip()]
     if measures and not globs:
         raise BadInput(f"{measures!r} names no measure.")

@@ -26,6 +26,7 @@ from headscan.states.plan import ReadingPlan
 from headscan.states.source import reading_window
 from headscan.text.prompts import require_tokenizer
 from headscan.text.source import TextLike
+from headscan.text.tokens import frame_of
 
 KEPT_BYTES = 2 * 2**30
 """The weights of several models are loaded at once up to this size; those of further models are
@@ -165,6 +166,9 @@ class Subject:
         self.plan.check_window(window, alone=alone)
         longest = model.context_length
         tokens = context or window
+        start = self.plan.reading.start
+        if longest is not None and start != "none" and not alone:
+            longest -= frame_of(model.tokenizer, start).length
         if longest is not None and tokens > longest:
             raise BadInput(
                 f"{self.name} reads at most {longest} tokens at once, less than {tokens}: give "

@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headscan.model.framed import FramedLens, framed
 from headscan.model.lens import Lens
 from headscan.model.load import Preparation
 from headscan.model.sentence import SENTENCE
@@ -17,6 +19,7 @@ from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
 from headscan.text.identity import TextMark
 from headscan.text.source import Reading, TextLike, window_length
+from headscan.text.tokens import Frame, frame_of
 
 TOKENS_ON_CPU = 2048
 TOKENS_ON_GPU = 16384
@@ -113,6 +116,10 @@ class VectorSource(ABC):
     def words(self, ids: Sequence[int]) -> list[str]:
         """Return token ids as people can read them."""
 
+    def sentences(self) -> list[str]:
+        """Return what a reader has to know of the positions that were added to windows."""
+        return []
+
     def mark(self) -> Json:
         """Return how far the text was read, and its hash, for a reading that is continued."""
         return None
@@ -162,6 +169,10 @@ class ModelSource(VectorSource):
         batch: int | None = None,
         ends: bool = False,
     ) -> None:
+        self.frame = Frame()
+        if lens.sentence is None and reading.start != "none":
+            self.frame = frame_of(lens.require_tokenizer(), reading.start)
+        lens = framed(lens, self.frame)
         self.lens = lens
         self.source_text = text
         self.reading = reading
@@ -233,8 +244,21 @@ class ModelSource(VectorSource):
 
     def text(self) -> TextRecord:
         if self._windows is None:
-            return TextRecord(source=str(self.source_text), context=self.context)
-        return self._windows.record()
+            record = TextRecord(source=str(self.source_text), context=self.context)
+        else:
+            record = self._windows.record()
+        return replace(record, start=self.reading.start, added=self._added)
+
+    def sentences(self) -> list[str]:
+        return self.lens.sentences() if isinstance(self.lens, FramedLens) else []
+
+    @cached_property
+    def _added(self) -> list[str]:
+        """The tokens that are added to a window, or that the tokenizer would add."""
+        tokenizer = self.lens.require_tokenizer()
+        frame = self.frame if self.frame.length else frame_of(tokenizer, "tokenizer")
+        ids = [*frame.front, *frame.end]
+        return display(tokenizer, ids) if ids else []
 
     def read(self, windows: int) -> int:
         return self.text().tokens or 0 if self.alone else super().read(windows)

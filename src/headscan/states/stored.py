@@ -322,7 +322,7 @@ def flat_items(content: Any, prefix: str = "") -> dict[str, Any]:
         items = [(str(index), value) for index, value in enumerate(content)]
     else:
         return {prefix: content}
-    leaves = {}
+    leaves: dict[str, Any] = {}
     for key, value in items:
         leaves |= flat_items(value, f"{prefix}.{key}" if prefix else key)
     return leaves

@@ -41,6 +41,8 @@ from headscan.text.source import (
     FieldName,
     MaxTokens,
     Reading,
+    Start,
+    StartName,
     TextLike,
     Windowing,
 )
@@ -103,6 +105,7 @@ def run(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
+    start: Start = "none",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -132,7 +135,7 @@ def run(
     if run.folder is None:
         raise BadInput("Say where the states are to be written: --out FOLDER.")
     loading = Loading(tokenizer=tokenizer, dtype=dtype, device=device)
-    reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    reading = Reading(documents=documents, field=field, max_tokens=max_tokens, start=start)
     _check(text)
 
     lens = open_model(model, loading)
@@ -287,6 +290,7 @@ def estimate_states(
     documents: str,
     field: str | None,
     max_tokens: int | None,
+    start: StartName,
     tokenizer: TokenizerName,
     dtype: Dtype,
     device: Device,
@@ -303,7 +307,7 @@ def estimate_states(
     """
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
-        reading=Reading(documents=documents, field=field, max_tokens=max_tokens),
+        reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),
         windowing=Windowing(context=context, batch=batch),
         text=text,
         sites=sites,

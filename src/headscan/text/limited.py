@@ -88,7 +88,7 @@ def _limit_memory() -> None:
 def _read(reader: int, what: str) -> bytes:
     """Return all that the other process writes."""
     end = time.monotonic() + SECONDS
-    pieces = []
+    pieces: list[bytes] = []
     size = 0
     while True:
         ready, _, _ = select.select([reader], [], [], max(0.0, end - time.monotonic()))

@@ -251,6 +251,20 @@ MaxTokens = TypeAliasType(
     "MaxTokens",
     Annotated[int | None, Option("Maximum number of tokens to read.", low=1, group="Limits")],
 )
+StartName = Literal["none", "bos", "tokenizer"]
+Start = TypeAliasType(
+    "Start",
+    Annotated[
+        StartName,
+        Option(
+            "How windows begin: none (with the text), bos (with the model's start token) or "
+            "tokenizer (with what the tokenizer adds to a text, in front and behind). The added "
+            "positions are in no number of a site. Sentence encoders always read as their "
+            "tokenizer says.",
+            group="Input",
+        ),
+    ],
+)
 CONTEXT = 128
 """Tokens of a window where the option was not given, but of a sentence encoder."""
 _CONTEXT_HELP = (
@@ -299,11 +313,13 @@ class Reading(Settings):
         documents: whole, lines, paragraphs, or a separator.
         field: the field of a row that is its document; None: "text".
         max_tokens: number of tokens to read; None: all.
+        start: how windows begin.
     """
 
     documents: Documents = "whole"
     field: FieldName = None
     max_tokens: MaxTokens = None
+    start: Start = "none"
 
     def check(self) -> None:
         super().check()

@@ -4,6 +4,8 @@ in pieces.
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -70,6 +72,69 @@ def special_frame(tokenizer: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]
             end = framed[stop:]
             break
     return np.asarray(front, dtype=np.int64), np.asarray(end, dtype=np.int64)
+
+
+class Frame(NamedTuple):
+    """Token ids that stand before and after the text of a window."""
+
+    front: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The number of added positions."""
+        return len(self.front) + len(self.end)
+
+
+def frame_of(tokenizer: Any, start: str) -> Frame:
+    """Return what stands around the text of a window: nothing, the start token, or all that the
+    tokenizer adds to a text.
+
+    Raises:
+        BadInput: for "bos", where the tokenizer has no start token.
+    """
+    if start == "none":
+        return Frame()
+    if start == "tokenizer":
+        front, end = special_frame(tokenizer)
+        return Frame(tuple(front.tolist()), tuple(end.tolist()))
+    for name in ("bos_token_id", "cls_token_id"):
+        token = getattr(tokenizer, name, None)
+        if token is not None:
+            return Frame((int(token),))
+    raise BadInput("--start bos is for tokenizers that have a start token: leave it out.")
+
+
+class SpecialStrings:
+    """Counts the strings of a tokenizer's special tokens in a text that is read stretch by stretch.
+
+    >>> class Tokenizer:
+    ...     all_special_tokens = ["<unk>"]
+    >>> strings = SpecialStrings(Tokenizer())
+    >>> for text in ("a <u", "nk> b"):
+    ...     strings.add(Stretch(text, np.zeros(0, dtype=np.int64), begins=False))
+    >>> dict(strings.counts)
+    {'<unk>': 1}
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        strings = [str(string) for string in getattr(tokenizer, "all_special_tokens", ()) if string]
+        strings.sort(key=len, reverse=True)
+        self.counts: Counter[str] = Counter()
+        self._pattern = re.compile("|".join(map(re.escape, strings))) if strings else None
+        self._overlap = max(map(len, strings), default=1) - 1
+        self._end = ""  # of the text before
+
+    def add(self, stretch: Stretch) -> None:
+        """Count the strings that end in this stretch."""
+        if self._pattern is None:
+            return
+        before = "" if stretch.begins else self._end
+        text = before + stretch.text
+        self.counts.update(
+            match[0] for match in self._pattern.finditer(text) if match.end() > len(before)
+        )
+        self._end = text[len(text) - self._overlap :] if self._overlap else ""
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
@@ -152,7 +217,9 @@ def _encode_one(tokenizer: Any, text: str) -> NDArray[np.int64]:
     # Tokenizers of transformers warn of texts longer than the model's context, unless `verbose` is
     # off; others do not have that argument.
     if hasattr(tokenizer, "model_max_length"):
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
+            "input_ids"
+        ]
     else:
         ids = tokenizer.encode(text, add_special_tokens=False)
     return np.asarray(ids, dtype=np.int64)
@@ -164,6 +231,7 @@ def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
         encodings: list[Any] = tokenizer(
             texts,
             add_special_tokens=False,
+            split_special_tokens=True,
             return_attention_mask=False,
             return_token_type_ids=False,
             truncation=False,

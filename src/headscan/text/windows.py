@@ -14,7 +14,14 @@ from headscan.run import BadInput, TextRecord
 from headscan.text.documents import documents
 from headscan.text.identity import TextIdentity, TextMark
 from headscan.text.source import TextLike, source_name
-from headscan.text.tokens import Stretch, end_of_text, special_frame, tokenise, unknown_token
+from headscan.text.tokens import (
+    SpecialStrings,
+    Stretch,
+    end_of_text,
+    special_frame,
+    tokenise,
+    unknown_token,
+)
 
 Ids = NDArray[np.int64]
 
@@ -41,11 +48,12 @@ class Window:
 class Windows:
     """The windows of a text, each one row of a forward pass.
 
-    Documents are tokenised without added special tokens and joined with the tokenizer's end-of-text
-    token where it has one: between two documents, not after the last. (A document that has no
-    tokens, such as white space to a BERT, is joined to nothing.) The tokens are cut into
-    consecutive windows that do not overlap; a remainder shorter than a window is dropped. Iterating
-    twice gives the same windows twice (but standard input is read only once).
+    Documents are tokenised without added special tokens, and the string of a special token inside
+    one is text (give it as `documents` where it parts documents). They are joined with the
+    tokenizer's end-of-text token where it has one: between two documents, not after the last. (A
+    document that has no tokens, such as white space to a BERT, is joined to nothing.) The tokens
+    are cut into consecutive windows that do not overlap; a remainder shorter than a window is
+    dropped. Iterating twice gives the same windows twice (but standard input is read only once).
 
     `source`, `documents` and `field` are as in `headscan.text.documents`, `tokenizer` as in
     `headscan.text.tokenise`; `context` is the tokens of a window. Whole windows of at most
@@ -112,6 +120,7 @@ class Windows:
         self._token_count = 0
         self._dropped = 0
         self._unknown = 0
+        self._specials = SpecialStrings(self.tokenizer)
 
     def mark(self) -> TextMark:
         """Return how far the text has been read, and the hash of its content up to there."""
@@ -138,6 +147,7 @@ class Windows:
             unknown=self._unknown,
             alone=self.alone,
             context=self.context,
+            specials=dict(self._specials.counts),
         )
 
     def __iter__(self) -> Iterator[Window]:
@@ -188,7 +198,9 @@ class Windows:
     def _stretches(self, *, ends: bool) -> Iterator[Stretch]:
         """Return the tokenised stretches of the text."""
         texts = documents(self.source, documents=self.documents, field=self.field)
-        return tokenise(texts, self.tokenizer, ends=ends)
+        for stretch in tokenise(texts, self.tokenizer, ends=ends):
+            self._specials.add(stretch)
+            yield stretch
 
     def _packed(self) -> Iterator[Ids]:
         """Yield windows [2 or 3, context] of ids, documents and ends; the remainder is dropped."""

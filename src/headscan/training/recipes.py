@@ -76,6 +76,28 @@ class Recipe(RecipeRecord):
         changed = {name: value for name, value in changes.items() if value is not None}
         return replace(self, **changed)
 
+    def mixing(self, mixing: str | None, kernels: int | None) -> Recipe:
+        """Return this recipe of a mixer with another way of mixing tokens.
+
+        Args:
+            mixing: "flat", "expanded", "parallel" or "heads"; None: as the recipe does.
+            kernels: matrices that are summed (parallel), hidden units a position (expanded) or
+                heads; None: the configuration's own.
+
+        Raises:
+            BadInput: for a recipe that is no mixer, or a flat mixing of several kernels.
+        """
+        if mixing is None and kernels is None:
+            return self
+        if self.name != "mixer":
+            raise BadInput("--mixing and --kernels belong to the recipe mixer.")
+        if kernels is not None and mixing not in _KERNELS:
+            raise BadInput(f"--kernels belongs to --mixing {', '.join(_KERNELS)}.")
+        changes: dict[str, Any] = {"mixing": mixing}
+        if kernels is not None:
+            changes[_KERNELS[str(mixing)]] = kernels
+        return replace(self, architecture=partial(_changed, self.architecture, changes))
+
     @property
     def tokens_a_step(self) -> int:
         return self.context * self.batch * self.accumulation
@@ -84,6 +106,22 @@ class Recipe(RecipeRecord):
         """Return its settings, for the protocol."""
         names = [setting.name for setting in fields(RecipeRecord)]
         return RecipeRecord(**{name: getattr(self, name) for name in names})
+
+
+_KERNELS = {
+    "parallel": "mixing_branches",
+    "expanded": "mixing_expansion",
+    "heads": "mixing_heads",
+}
+"""The field of a mixer's configuration that counts its kernels, by its mixing."""
+
+
+def _changed(
+    architecture: Architecture, changes: dict[str, Any], vocabulary: int, context: int
+) -> PreTrainedConfig:
+    """Return the configuration of an architecture with some fields changed."""
+    config = architecture(vocabulary, context)
+    return type(config)(**(config.to_dict() | changes))
 
 
 def _gpt(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:

@@ -112,6 +112,18 @@ def train(
     tied: Annotated[
         bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")
     ] = None,
+    mixing: Annotated[
+        Literal["flat", "expanded", "parallel", "heads"] | None,
+        Option("How a mixer mixes tokens. Default: flat."),
+    ] = None,
+    kernels: Annotated[
+        int | None,
+        Option(
+            "Matrices of a parallel mixing, hidden units a position of an expanded one, or heads. "
+            "Default: 2, 2 and 4.",
+            low=1,
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         Option(
@@ -213,7 +225,7 @@ def train(
         context=context,
         rate=rate,
         vocabulary=vocabulary,
-    )
+    ).mixing(mixing, kernels)
     _identify_settings(run, plan, aim, regulariser, optimiser_of(optimiser), trainer)
     arguments = training_arguments(plan, trainer, folder=folder, seed=seed)
 

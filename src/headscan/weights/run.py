@@ -7,13 +7,24 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import numpy as np
 import torch
 
 from headscan.measures.spectrum import entropy_of
-from headscan.run import BadInput, Finding, Interval, Result, Run, Term, fingerprint, verb
+from headscan.run import (
+    BadInput,
+    DataFrame,
+    Finding,
+    Interval,
+    Result,
+    Run,
+    Term,
+    fingerprint,
+    tidy,
+    verb,
+)
 from headscan.run.kinds import declare
 from headscan.run.settings import (
     FindingOptions,
@@ -88,10 +99,14 @@ class WeightsResult(Result):
     matrices: list[MatrixRow]
     zero: list[str]  # those whose entries are all 0
 
-    def frame(self) -> Any:
-        from pandas import json_normalize
-
-        return json_normalize([asdict(row) for row in self.matrices])
+    def frame(self) -> DataFrame:
+        """Return one row for each matrix; the numbers of its control begin with `control_`."""
+        rows = []
+        for matrix in self.matrices:
+            row = asdict(matrix)
+            control = row.pop("control")
+            rows.append(row | {f"control_{name}": value for name, value in control.items()})
+        return tidy(rows)
 
 
 @cache

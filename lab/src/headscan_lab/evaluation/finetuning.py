@@ -1,7 +1,7 @@
 """The tasks that train a copy of the whole model on labelled sentences."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from headscan.run import BadInput
 from headscan.training.heads import body_of
 from headscan_lab.evaluation.scores import Scores, balanced_cross_entropy, matthews, mean_of, scored
-from headscan_lab.evaluation.sentence_tasks import Labelled, cola, sst2
+from headscan_lab.evaluation.sentence_tasks import (
+    PAIR_TASKS,
+    Labelled,
+    SentencePair,
+    cola,
+    read_pairs,
+    sst2,
+)
 from headscan_lab.evaluation.task import TASKS, Evaluated, Task
 from headscan_lab.evaluation.vectors import pooled_states, token_rows
 
@@ -22,6 +29,7 @@ def finetuned(
     train: Labelled,
     test: Labelled,
     *,
+    languages: Sequence[str] = (),
     epochs: int = 3,
     rate: float = 5e-5,
     batch: int = 32,
@@ -32,7 +40,8 @@ def finetuned(
     The classifier is linear on the sentence vector (as `sentence_vectors` makes it) and starts at
     zero. Its cross-entropy weighs every class of a batch alike (Godey et al. 2024, appendix E). The
     optimiser is AdamW with clip 1; the rate rises for a tenth of the steps, then falls to zero. The
-    model itself stays as it is. The result is deterministic in the seed.
+    model itself stays as it is. The result is deterministic in the seed. With `languages`, one a
+    tested sentence, the accuracy is given for each of them, too.
 
     Cost: `epochs` passes forward and back, twice the weights and Adam's moments.
 
@@ -57,8 +66,14 @@ def finetuned(
     def correlation(indices: npt.NDArray[np.int64]) -> float:
         return matthews(predicted[indices], test_labels[indices])
 
+    by_language: Scores = {}
+    for language in sorted(set(languages) - {""}):
+        of_language = np.array([name == language for name in languages])
+        right = (predicted == test_labels)[of_language]
+        by_language |= mean_of(f"finetuned_accuracy {language}", right)
     return {
         **mean_of("finetuned_accuracy", predicted == test_labels),
+        **by_language,
         **scored("finetuned_matthews", correlation, len(test_labels), bounds=(-1, 1)),
         "largest_class": float(np.bincount(test_labels).max() / len(test_labels)),
         "finetuned_on": len(train.sentences),
@@ -152,3 +167,34 @@ class SentimentFineTuned(FineTuned):
     def scores(self, subject: Evaluated) -> Scores:
         train, test = sst2(subject)
         return finetuned(subject, train, test)
+
+
+class FineTunedPairs(FineTuned):
+    """GLUE's or XNLI's pairs by fine-tuning, on the files of the probe of that name; the two
+    sentences are one text with the tokenizer's separator between.
+    """
+
+    test: ClassVar[str] = "dev.tsv"
+
+    def scores(self, subject: Evaluated) -> Scores:
+        folder = subject.sets / self.folder
+        train = subject.sample(read_pairs(folder / "train.tsv"))[0]
+        test = subject.sample(read_pairs(folder / self.test))[0]
+        return finetuned(
+            subject,
+            _joined(subject, train),
+            _joined(subject, test),
+            languages=[pair.language for pair in test],
+        )
+
+
+def _joined(subject: Evaluated, pairs: Sequence[SentencePair]) -> Labelled:
+    """Return each pair as one text."""
+    separator = subject.tokenizer.sep_token or subject.tokenizer.eos_token or "\n"
+    texts = [f"{pair.left} {separator} {pair.right}" for pair in pairs]
+    return Labelled(texts, np.array([pair.label for pair in pairs]))
+
+
+for _name, (_folder, _test) in PAIR_TASKS.items():
+    _attributes = {"folder": _folder, "test": _test, "__doc__": FineTunedPairs.__doc__}
+    TASKS.register(f"{_name}-finetuned")(type(_name, (FineTunedPairs,), _attributes))

@@ -56,8 +56,9 @@ def evaluate(
         str | Sequence[str] | None,
         Option(
             "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, wnli, mrpc, qqp, qnli, mnli, "
-            "mnli_mismatch, xnli, pud, synonyms, cola-finetuned, sst2-finetuned, or lm-eval:NAME. "
-            "Default: all but the fine-tuned that the folder holds and the model can do.",
+            "mnli_mismatch, xnli, pud, synonyms, NAME-finetuned (cola, sst2 and all pairs), or "
+            "lm-eval:NAME. Default: all but the fine-tuned that the folder holds and the model can "
+            "do.",
             group="Input",
         ),
     ] = None,

@@ -198,8 +198,12 @@ def _register_pairs(name: str, folder: str, test: str) -> None:
 
 
 # The names are those of lm-evaluation-harness; on the Hub: nyu-mll/glue, facebook/xnli.
-for _name in ("rte", "wnli", "mrpc", "qqp", "qnli"):
-    _register_pairs(_name, _name, "dev.tsv")
-_register_pairs("mnli", "mnli", "dev_matched.tsv")
-_register_pairs("mnli_mismatch", "mnli", "dev_mismatched.tsv")
-_register_pairs("xnli", "xnli", "xnli.test.tsv")
+PAIR_TASKS = {
+    **{name: (name, "dev.tsv") for name in ("rte", "wnli", "mrpc", "qqp", "qnli")},
+    "mnli": ("mnli", "dev_matched.tsv"),
+    "mnli_mismatch": ("mnli", "dev_mismatched.tsv"),
+    "xnli": ("xnli", "xnli.test.tsv"),
+}
+"""The folder of each task of pairs, and the file that it is tested on."""
+for _name, (_folder, _test) in PAIR_TASKS.items():
+    _register_pairs(_name, _folder, _test)

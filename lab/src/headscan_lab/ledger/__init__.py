@@ -1,10 +1,9 @@
-"""The ledger: claims of the literature with a protocol, an experiment and a verdict each.
+"""The ledger: statements of the literature with a protocol, an experiment and a verdict each.
 
-- `claim`: claims by number; plug-ins `enter` their own
-- `experiment`, `measurement`: what is measured; `experiments`: a kind a file
-- `decision`: the one rule from measurements to a verdict
-- `proxies`, `language`, `family`, `named_models`: the models that are examined
-- `record`, `statements`: what was found of a claim, and of the statements of a document
-- `figures`, `papers`: figures redrawn; `page`: the ledger as documentation
+- `statement`: statements by id, and the one rule from numbers to a verdict; plug-ins `enter` theirs
+- `experiments`: what is measured, by subject; `measurement`: a number with its interval
+- `models`, `language`: the models that are examined, and the language of those trained here
+- `untested`: statements that nothing here could turn, and why
+- `figures`: figures redrawn; `page`: the ledger as documentation
 - `run`: the verb `headscan reproduce`
 """

@@ -1,29 +1,28 @@
 """The figures of the documents, redrawn from runs of our own beside what was published."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-import headscan.ntp as ntp
-from headscan.model.slicing import Slice
 from headscan.run import Registry
-from headscan_lab import theory
-from headscan_lab.ledger.experiment import DocumentName
-from headscan_lab.ledger.experiments.descents import Recovered
-from headscan_lab.ledger.experiments.geometry import ShapeOfStates
-from headscan_lab.ledger.experiments.words import CommonestWords
-from headscan_lab.ledger.measurement import Measurement
-from headscan_lab.ledger.proxies import lens_of, prompts
-from headscan_lab.theory.checks import defined
-from headscan_lab.theory.features import FeatureCheckpoint, train_features
+from headscan_lab.ledger.experiments.codebook import codes, told_apart
+from headscan_lab.ledger.experiments.counting import BATCHES, rank_shares, step_bytes, words_of
+from headscan_lab.ledger.experiments.pretraining import STEPS, reading
+from headscan_lab.ledger.experiments.shape import mean_cosine, states_of
+from headscan_lab.ledger.experiments.story_geometry import (
+    TransformerPoint,
+    story_contexts,
+    transformer_course,
+)
+from headscan_lab.ledger.models import DEFAULT_MODEL, lens_of
+from headscan_lab.ledger.statement import DocumentName
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line (or row of bars) of a figure.
+    """One line (or row of bars, or row of a heat map) of a figure.
 
     Attributes:
         at: where the values stand: numbers or names, as many as there are values.
@@ -43,6 +42,7 @@ class RedrawnFigure:
         published: what the document shows there: its values, or its shape.
         across, up: what the axes are.
         log: the logarithmic axes: "", "x", "y" or "xy".
+        heat: whether the curves are the rows of a heat map.
         curves: ours; none where the figure is not redrawn, and `why_not` says why.
     """
 
@@ -54,6 +54,7 @@ class RedrawnFigure:
     across: str = ""
     up: str = ""
     log: Literal["", "x", "y", "xy"] = ""
+    heat: bool = False
     curves: list[Curve] = field(default_factory=list)
     why_not: str = ""
 
@@ -71,22 +72,12 @@ class FigureMaker:
 
 
 FIGURES: Registry[FigureMaker] = Registry("figure", "headscan_lab.ledger.figures")
-"""The figures of all documents; plug-ins add their own by `figure`."""
+"""The figures of all documents; plug-ins add their own by `enter_figure`."""
 
 
-def figure(shown: RedrawnFigure) -> Callable[[Maker], Maker]:
-    """Decorate the function that makes a figure's curves, and enter the figure."""
-
-    def enter(make: Maker) -> Maker:
-        FIGURES.add(shown.id, FigureMaker(shown, make))
-        return make
-
-    return enter
-
-
-def enter_without_curves(shown: RedrawnFigure) -> None:
-    """Enter a figure that is not redrawn; its `why_not` says why."""
-    FIGURES.add(shown.id, FigureMaker(shown, None))
+def enter_figure(shown: RedrawnFigure, make: Maker | None = None) -> None:
+    """Enter a figure; without a function that makes it, its `why_not` says why."""
+    FIGURES.add(shown.id, FigureMaker(shown, make))
 
 
 def redraw(name: str, seed: int) -> RedrawnFigure:
@@ -97,207 +88,111 @@ def redraw(name: str, seed: int) -> RedrawnFigure:
     return replace(maker.shown, curves=maker.make(seed))
 
 
-FEATURES = (2, 8, 32, 64, 96, 128)  # of the specimen's 128
+def _spectra(seed: int) -> list[Curve]:
+    states = np.concatenate([repeat["last state"] for repeat in states_of(DEFAULT_MODEL, seed)])
+    rows = states.reshape(-1, states.shape[-1])
+    normal_vectors = np.random.default_rng(seed).normal(size=rows.shape)
+    curves = []
+    for name, matrix in ((DEFAULT_MODEL, rows), ("normal vectors", normal_vectors)):
+        values = np.linalg.svd(matrix, compute_uv=False)
+        directions = [float(index + 1) for index in range(len(values))]
+        curves.append(Curve(name, directions, (values / values[0]).tolist()))
+    return curves
 
 
-@figure(
-    RedrawnFigure(
-        id="article-channel",
-        document="article",
-        place="Noise on a Discreet Channel",
-        title="Tokens found by the features that are given",
-        published="Llama-7b: all of 4,096 features down to 2,202, none with 2,201 or fewer.",
-        across="features of 128",
-        up="share of tokens found",
-    )
-)
-def channel(seed: int) -> list[Curve]:
-    """Return the shares that descent and search find from features of the first block."""
-    outcomes = [Recovered(at=f"block.0[:, :, :{size}]").observe(seed) for size in FEATURES]
-    sizes = [float(size) for size in FEATURES]
-    return [
-        Curve("published descent", sizes, _values([outcome.effect for outcome in outcomes])),
-        Curve("search", sizes, _values([outcome.control for outcome in outcomes])),
-    ]
+def _cosines(seed: int) -> list[Curve]:
+    """Return the average cosine over training with Zipf's law, with a head and without."""
+    curves = []
+    for kind, name in (("zipf", "with a head"), ("zipf-headless", "headless")):
+        values = [reading(kind, seed, steps)["average cosine"] for steps in STEPS]
+        curves.append(Curve(name, [float(steps) for steps in STEPS], values))
+    return curves
 
 
-def _values(measurements: Sequence[Measurement | None]) -> list[float]:
-    return [measurement.value for measurement in measurements if measurement is not None]
+def _common_words(seed: int) -> list[Curve]:
+    ranks = [1.0, 2.0, 3.0]
+    curves = []
+    for text in ("stories", "reference"):
+        words = words_of(text)
+        shares = [float(np.mean(rank_shares(words, seed, int(rank)))) for rank in ranks]
+        curves.append(Curve(f"words of the {text}", ranks, shares))
+    return [*curves, Curve("published", ranks, [0.05, 0.03, 0.02])]
 
 
-for _name, _title in {
-    "direct": "Direct input representation",
-    "causal": "Causal attention",
-}.items():
-    enter_without_curves(
-        RedrawnFigure(
-            id=f"article-{_name}",
-            document="article",
-            place=_title,
-            title=_title,
-            published="A drawing of the method.",
-            why_not="It shows no data.",
-        )
-    )
+def _memory(_seed: int) -> list[Curve]:
+    batches = [float(batch) for batch in BATCHES]
+    curves = []
+    for head, name in (("all", "with a head"), ("none", "headless")):
+        values = [step_bytes(head, batch) / 2**30 for batch in BATCHES]
+        curves.append(Curve(name, batches, values))
+    return curves
 
 
-STEPS = 10_000
-CurveValue: TypeAlias = Callable[[FeatureCheckpoint], float | None]
+def _text_cosines(_seed: int) -> list[Curve]:
+    curves = []
+    for place in ("first block", "middle block", "last block", "last state"):
+        values = []
+        for kind in ("gpt-vanilla", "gpt-headless"):
+            values.append(mean_cosine(kind, 0, place))
+        curves.append(Curve(place, ["with a head", "headless"], values))
+    return curves
 
 
-@lru_cache(maxsize=2)
-def _checkpoints(seed: int) -> tuple[FeatureCheckpoint, ...]:
-    """Return the course of gradient descent on unconstrained features, without its start.
-
-    As in Figs. 3 and 4 of the paper, V = 10, with 95 contexts and 30 supports.
-    """
-    labels = theory.random_labels(10, 95, supports=30, seed=seed)
-    run = train_features(labels, 10, STEPS, seed=seed, prediction=ntp.predict(labels))
-    return tuple(checkpoint for checkpoint in run.records if checkpoint.step > 0)
-
-
-def _enter_course(shown: RedrawnFigure, curves: dict[str, CurveValue]) -> None:
-    """Enter a figure whose curves are numbers of the checkpoints, over the steps."""
-
-    def make(seed: int) -> list[Curve]:
-        checkpoints = _checkpoints(seed)
-        steps = [float(checkpoint.step) for checkpoint in checkpoints]
-        drawn = []
-        for name, value in curves.items():
-            drawn.append(Curve(name, steps, [defined(value(point)) for point in checkpoints]))
-        return drawn
-
-    FIGURES.add(shown.id, FigureMaker(shown, make))
-
-
-def _sparse_distance(checkpoint: FeatureCheckpoint) -> float | None:
-    return None if checkpoint.metrics is None else checkpoint.metrics.SC3
-
-
-def _direction(checkpoint: FeatureCheckpoint) -> float | None:
-    return None if checkpoint.metrics is None else checkpoint.metrics.direction
-
-
-_enter_course(
-    RedrawnFigure(
-        id="paper-loss",
-        document="paper",
-        place="Figs. 2 (a) and 3",
-        title="Distance of the loss from the entropy bound",
-        published="CE - H falls to 1e-4.",
-        across="step",
-        up="CE - H (nats)",
-        log="xy",
+SLIDES = {
+    "svd": (
+        "Singular Value Decomposition: expectation, reality",
+        "Singular values of the last states",
+        "Expected: an even spread. Reality: a few directions carry all.",
     ),
-    {"gradient descent": lambda checkpoint: checkpoint.excess},
-)
-_enter_course(
-    RedrawnFigure(
-        id="paper-norms",
-        document="paper",
-        place="Fig. 2 (b)",
-        title="Norms of words and contexts",
-        published="‖W‖ grows as log k; ‖H‖ of a transformer flattens, since its last norm holds "
-        "it.",
-        across="step",
-        up="norm",
-        log="x",
+    "cosine": (
+        "Average cosine-similarity",
+        "Average cosine of small Llamas, on a language with Zipf's law",
+        "BERT 0.4, GPT-2 0.97.",
     ),
-    {
-        "words W": lambda checkpoint: checkpoint.words,
-        "contexts H": lambda checkpoint: checkpoint.contexts,
-    },
-)
-_enter_course(
-    RedrawnFigure(
-        id="paper-sparse",
-        document="paper",
-        place="Fig. 2 (c)",
-        title="Distance of the in-support part from the log-odds",
-        published="It falls to 0.",
-        across="step",
-        up="relative distance",
-        log="xy",
+    "closing": (
+        "Average cosine-similarity (closing figure)",
+        "Average cosine of the shipped GPTs on stories, by layer",
+        "The headless models are far below BERT and GPT.",
     ),
-    {"gradient descent": _sparse_distance},
-)
-_enter_course(
-    RedrawnFigure(
-        id="paper-geometry",
-        document="paper",
-        place="Fig. 2 (d, e); Fig. 4",
-        title="Nearness to the predicted geometry",
-        published="All similarities rise towards 1; the patterns show early.",
-        across="step",
-        up="similarity",
-        log="x",
-    ),
-    {
-        "direction of the logits": _direction,
-        "words": lambda checkpoint: checkpoint.pattern_words,
-        "contexts": lambda checkpoint: checkpoint.pattern_contexts,
-    },
-)
-enter_without_curves(
-    RedrawnFigure(
-        id="paper-tinystories",
-        document="paper",
-        place="Fig. 1; TinyStories heat maps",
-        title="Contexts of ten supports on TinyStories",
-        published="Blocks of equal supports are bright after training.",
-        why_not="The text is not shipped; the benchmark "
-        "a_transformer_on_tinystories_turns_towards_the_prediction does it.",
-    )
-)
-
-
-@figure(
+}
+enter_figure(
     RedrawnFigure(
         id="slides-svd",
         document="slides",
-        place="Singular Value Decomposition: expectation, reality",
-        title="Singular values of the last states",
-        published="Expected: an even spread. Reality: a few directions carry all.",
+        place=SLIDES["svd"][0],
+        title=SLIDES["svd"][1],
+        published=SLIDES["svd"][2],
         across="direction",
         up="singular value over the largest",
         log="y",
-    )
+    ),
+    _spectra,
 )
-def spectrum(seed: int) -> list[Curve]:
-    """Return the spectrum of the specimen's last states, and of as many normal vectors."""
-    ids = prompts("specimen", seed, 16, 32)
-    final_norm = Slice(sites=("final_norm",)).on(lens_of("specimen"))
-    states = final_norm.states(ids).flatten(0, 1)
-    normal_vectors = np.random.default_rng(seed).normal(size=tuple(states.shape))
-    spectra = {
-        "gpt-vanilla": np.linalg.svd(states.double().numpy())[1],
-        "normal vectors": np.linalg.svd(normal_vectors)[1],
-    }
-    directions = [float(number + 1) for number in range(states.shape[1])]
-    return [
-        Curve(name, directions, (values / values[0]).tolist()) for name, values in spectra.items()
-    ]
-
-
-@figure(
+enter_figure(
     RedrawnFigure(
         id="slides-cosine",
         document="slides",
-        place="Average cosine-similarity",
-        title="Average cosine-similarity",
-        published="BERT .4, GPT-2 .97; a headless model's is low.",
+        place=SLIDES["cosine"][0],
+        title=SLIDES["cosine"][1],
+        published=SLIDES["cosine"][2],
+        across="steps of training",
+        up="average cosine",
+    ),
+    _cosines,
+)
+enter_figure(
+    RedrawnFigure(
+        id="slides-closing",
+        document="slides",
+        place=SLIDES["closing"][0],
+        title=SLIDES["closing"][1],
+        published=SLIDES["closing"][2],
         across="model",
         up="average cosine",
-    )
+    ),
+    _text_cosines,
 )
-def cosines(seed: int) -> list[Curve]:
-    """Return the average cosine of the specimen, and of small models with and without a head."""
-    kinds = ("specimen", "taught", "headless")
-    effects = [ShapeOfStates(model=kind).observe(seed).effect for kind in kinds]
-    return [Curve("last states", list(kinds), _values(effects))]
-
-
-@figure(
+enter_figure(
     RedrawnFigure(
         id="slides-zipf",
         document="slides",
@@ -307,35 +202,29 @@ def cosines(seed: int) -> list[Curve]:
         across="rank",
         up="share of words",
         log="xy",
-    )
+    ),
+    _common_words,
 )
-def zipf(seed: int) -> list[Curve]:
-    """Return the shares of the three commonest words of a text, and the published ones."""
-    outcome = CommonestWords().observe(seed)
-    ranks = [1.0, 2.0, 3.0]
-    return [
-        Curve("stories", ranks, _values([outcome.effect, *outcome.beside])),
-        Curve("published", ranks, [0.05, 0.03, 0.02]),
-    ]
-
-
-enter_without_curves(
+enter_figure(
     RedrawnFigure(
-        id="slides-cost",
+        id="slides-memory",
         document="slides",
         place="Faster and more memory-friendly",
-        title="What a head costs by vocabulary",
-        published="BERT-small: 2 times the time at V = 20,000, 3.5 at 200,000.",
-        why_not="Whole steps by vocabulary: "
-        "benchmarks/headless_step_of_a_small_bert_is_cheaper.py.",
-    )
+        title="Memory of a step of BERT base by batch (computed, float32)",
+        published="13 % and 12 % of 48 GB at batch 4, 100 % and 75 % at 64; 1.2 to 1.4 times the "
+        "time.",
+        across="texts of 512 tokens",
+        up="GiB",
+        log="xy",
+    ),
+    _memory,
 )
 for _name, _title in {
-    "bert": "English BERT",
-    "gpt": "English GPT",
-    "multilingual": "Multilingual BERT-small",
+    "bert": "English BERT (GLUE)",
+    "gpt": "English GPT (LAMBADA)",
+    "multilingual": "Multilingual BERT-small (XNLI)",
 }.items():
-    enter_without_curves(
+    enter_figure(
         RedrawnFigure(
             id=f"slides-{_name}",
             document="slides",
@@ -345,5 +234,164 @@ for _name, _title in {
             "training.",
             why_not="It takes days of several GPUs; `headscan tournament` draws the same curves "
             "at the size that is asked.",
+        )
+    )
+
+
+def _course(read: dict[str, Callable[[TransformerPoint], float]]) -> Maker:
+    """Return the maker of a figure whose curves are numbers of a transformer over its steps."""
+
+    def make(seed: int) -> list[Curve]:
+        points = [point for point in transformer_course(seed, 64) if point.step > 0]
+        steps = [float(point.step) for point in points]
+        return [
+            Curve(name, steps, [value(point) for point in points]) for name, value in read.items()
+        ]
+
+    return make
+
+
+def _heat(seed: int) -> list[Curve]:
+    """Return the cosines of the contexts of the ten commonest supports of two words and more."""
+    _, labels = story_contexts(seed)
+    point = transformer_course(seed, 64)[-1]
+    classes = np.asarray(labels.supports.unique()[1])
+    several = np.flatnonzero(labels.supports.sizes >= 2)
+    supports, counts = np.unique(classes[several], return_counts=True)
+    commonest = supports[np.argsort(-counts)][:10]
+    rows = np.concatenate([several[classes[several] == support] for support in commonest])
+    unit = point.states[rows] / np.linalg.norm(point.states[rows], axis=1, keepdims=True)
+    positions = [float(index) for index in range(len(rows))]
+    return [Curve(str(row), positions, line.tolist()) for row, line in enumerate(unit @ unit.T)]
+
+
+OF_TRANSFORMER = "of a two-block Llama, 64 wide, on contexts of two words of stories"
+for _id, _place, _title, _published, _up, _read in (
+    (
+        "loss",
+        "Figs. 2 (a) and 3",
+        "Distance of the loss from the entropy bound",
+        "CE - H falls to 1e-4.",
+        "CE - H (nats)",
+        {"CE - H": lambda point: point.excess},
+    ),
+    (
+        "norms",
+        "Fig. 2 (b)",
+        "Norms of words and contexts",
+        "‖W‖ grows as log k; ‖H‖ of a transformer flattens.",
+        "norm",
+        {
+            "words W": lambda point: float(np.linalg.norm(point.word_rows)),
+            "contexts H": lambda point: float(np.linalg.norm(point.states)),
+        },
+    ),
+    (
+        "sparse",
+        "Fig. 2 (c)",
+        "Distance of the in-support part from the log-odds",
+        "It falls to 0.",
+        "relative distance",
+        {"distance": lambda point: point.sparse},
+    ),
+    (
+        "geometry",
+        "Fig. 2 (d, e); Fig. 4",
+        "Nearness to the predicted geometry",
+        "All similarities rise towards 1; the patterns show early.",
+        "similarity",
+        {
+            "words": lambda point: point.words,
+            "contexts": lambda point: point.contexts,
+            "direction of the logits": lambda point: point.direction,
+        },
+    ),
+):
+    enter_figure(
+        RedrawnFigure(
+            id=f"paper-{_id}",
+            document="paper",
+            place=_place,
+            title=f"{_title}, {OF_TRANSFORMER}",
+            published=_published,
+            across="step",
+            up=_up,
+            log="x" if _id in ("norms", "geometry") else "xy",
+        ),
+        _course(_read),
+    )
+enter_figure(
+    RedrawnFigure(
+        id="paper-heat",
+        document="paper",
+        place="Fig. 1; heat maps of TinyStories",
+        title=f"Cosines of contexts of ten supports, {OF_TRANSFORMER}",
+        published="Blocks of equal supports are bright after training.",
+        heat=True,
+    ),
+    _heat,
+)
+
+
+def _channel(seed: int) -> list[Curve]:
+    width = lens_of(DEFAULT_MODEL).width("block.0")
+    sizes = [max(1, width * part // 16) for part in range(1, 17)]
+    book = codes(DEFAULT_MODEL, seed)
+    curves = []
+    for noise in (0.0, 0.5, 1.0, 2.0):
+        shares = [float(told_apart(book, noise, size, seed).mean()) for size in sizes]
+        curves.append(Curve(f"noise of {noise:g} spreads", [float(size) for size in sizes], shares))
+    return curves
+
+
+def _wipers(_seed: int) -> list[Curve]:
+    """Return the attribution of gpt-vanilla's next token, by three methods."""
+    from headscan import attribute
+
+    prompt = "The wipers on the bus go swish swish"
+    curves = []
+    for method in ("gradient-x-input", "occlusion", "combined"):
+        result = attribute(DEFAULT_MODEL, prompt, method=method)
+        names = [f"{index} {token}" for index, token in enumerate(result.tokens)]
+        curves.append(Curve(method, names, [float(score) for score in result.scores]))
+    return curves
+
+
+enter_figure(
+    RedrawnFigure(
+        id="article-channel",
+        document="article",
+        place="Noise on a Discreet Channel",
+        title="Tokens found by the features that are given, first block of gpt-vanilla",
+        published="Llama-7b: all of 4,096 features down to 2,202, none with 2,201 or fewer.",
+        across="features of 128",
+        up="share of tokens found",
+    ),
+    _channel,
+)
+enter_figure(
+    RedrawnFigure(
+        id="article-attribution",
+        document="article",
+        place="Model Interpretability",
+        title="Attribution of the next token of gpt-vanilla",
+        published="A highlighted prompt, 'The wipers on the bus go swish swish', of GPT-2.",
+        across="token",
+        up="score",
+    ),
+    _wipers,
+)
+for _name, _title in {
+    "direct": "Direct input representation",
+    "causal": "Causal attention",
+}.items():
+    enter_figure(
+        RedrawnFigure(
+            id=f"article-{_name}",
+            document="article",
+            place=_title,
+            title=_title,
+            published="A drawing of the method.",
+            why_not="It shows no data.",
         )
     )

@@ -3,9 +3,9 @@
 - `regularisation_path`, `increment`, `largest_penalty`: the path as λ → 0; `narrow`: embeddings
   below full width
 - `train_features`: gradient descent and Adam on unconstrained features
-- `KSubsets`, `all_subsets`, `random_labels`, `StoryGrammar`: data with known answers
-- `checks`: the theorems and printed formulas of arXiv:2408.15417 as numbers of random instances;
-  `training_checks`: what training does with the geometry that the data predict
+- `KSubsets`, `all_subsets`, `random_labels`, `StoryGrammar`, `story_labels`: data with known
+  answers
+- `transformer`: a small transformer, or an MLP, on contexts with soft labels
 """
 
 from headscan_lab.theory.features import FeatureRun, pattern_similarity, train_features
@@ -18,7 +18,7 @@ from headscan_lab.theory.path import (
     regularisation_path,
     regularised,
 )
-from headscan_lab.theory.stories import StoryGrammar
+from headscan_lab.theory.stories import StoryGrammar, story_labels
 
 __all__ = [
     "FeatureRun",
@@ -34,6 +34,7 @@ __all__ = [
     "random_labels",
     "regularisation_path",
     "regularised",
+    "story_labels",
     "train_features",
 ]
 

@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from headscan.ntp.labels import Ints
+from headscan.ntp.labels import Ints, SoftLabels
+from headscan.text.counts import count
+from headscan.text.source import Counting
 
 _PEOPLE = {"lily": "she", "anna": "she", "tom": "he", "ben": "he", "mom": "she", "dad": "he"}
 _ANIMALS = {"dog": "barked", "cat": "purred", "bird": "sang", "frog": "jumped"}
@@ -113,3 +116,17 @@ def _sentence(generator: np.random.Generator, name: str) -> list[str]:
     if generator.random() < 0.5:
         words += [_PEOPLE[name], "was", _pick(generator, _FEELINGS[verb]), "."]
     return words
+
+
+def story_labels(order: int, stories: int, seed: int) -> tuple[npt.NDArray[np.int64], SoftLabels]:
+    """Return the contexts [m, order] and soft labels of a grammar's stories.
+
+    >>> contexts, labels = story_labels(1, 20, 0)
+    >>> contexts.shape[0] == labels.contexts
+    True
+    """
+    grammar = StoryGrammar()
+    counts = count(
+        grammar.stories(stories, seed=seed), len(grammar.vocabulary), Counting(order=order)
+    )
+    return np.asarray(counts.contexts, dtype=np.int64), SoftLabels.of(counts.matrix())

@@ -206,14 +206,14 @@ def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> S
     "Runs that differ",
     threshold=1e-3,
     of_text=False,
-    brings=("HS201", "HS202", "HS207", "HS303"),
+    brings=("HS201", "HS202", "HS207", "HS219", "HS303"),
     unit="difference of two runs, relative to the states",
     source="definition; Srivastava et al. 2014 (dropout)",
     silent="it has no blocks, or the text is short",
-    sentence="How far the last block's states differ between two runs of the same tokens, over "
-    "their norm.",
-    meaning="The model draws random numbers as it reads: dropout, or another noise of training, was "
-    "left on. No number of it can be repeated.",
+    sentence="How far the last block's states differ between two runs of the same tokens, "
+    "over their norm.",
+    meaning="The model draws random numbers as it reads: dropout, or another noise of training, "
+    "was left on. No number of it can be repeated.",
     todo="Switch the model to evaluation: model.eval(). Look for dropout that is called without "
     "its training flag, and for noise in a router or a quantiser.",
     limits="Kernels that add in a varying order differ by rounding, far below the limit. A model "
@@ -238,7 +238,7 @@ def differing_runs(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Se
     "Tokens with equal rows",
     threshold=0.01,
     of_text=False,
-    brings=("HS101", "HS201", "HS202", "HS206", "HS207"),
+    brings=("HS101", "HS201", "HS202", "HS206", "HS207", "HS219"),
     unit="share of the text's distinct tokens",
     source="definition",
     silent="the model has no table of tokens",

@@ -127,7 +127,7 @@ def _search_advice(evidence: ModelEvidence) -> str:
     remedies = evidence.cure
     if remedies is None or remedies.best is None:
         return " headscan remedy measures which map helps search."
-    return f" For search: {remedies.sentence}."
+    return f" {remedies.sentence}."
 
 
 @condition(

@@ -1,6 +1,6 @@
 """Slices of a key-value cache: what some layers store of a prompt."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -11,7 +11,9 @@ from transformers import DynamicCache
 
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
+from headscan.model.recording import evaluating
 from headscan.model.slicing.sliced_model import Slice, SlicedModel
+from headscan.model.stacks import FAULTS_OF_A_TRIAL
 from headscan.run import BadInput
 
 CachePart = Literal["keys", "values", "both"]
@@ -73,10 +75,11 @@ class CacheSlice(SlicedModel):
         grad: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> Float[Tensor, "B T width"]:
-        options: dict[str, Any] = {"past_key_values": DynamicCache(), "use_cache": True}
+        cache = DynamicCache(config=self.lens.model.config)
+        options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         options |= extra or {}
         stored: dict[int, tuple[Tensor, Tensor]] = {}
-        with self._storing(options["past_key_values"], stored):
+        with _storing(options["past_key_values"], self.layers, stored):
             super().states(input_ids, inputs_embeds=inputs_embeds, grad=grad, extra=options)
         missing = [layer for layer in self.layers if layer not in stored]
         if missing:
@@ -92,22 +95,6 @@ class CacheSlice(SlicedModel):
         self.parts = tuple(part.shape[-1] for part in parts)
         return torch.cat(parts, -1)
 
-    @contextmanager
-    def _storing(self, cache: Any, stored: dict[int, tuple[Tensor, Tensor]]) -> Iterator[None]:
-        """Put the keys and values that a cache gets for the layers into `stored`."""
-        update_cache = cache.update
-
-        def update(keys: Tensor, values: Tensor, layer: int, *args: Any, **options: Any) -> Any:
-            if layer in self.layers:
-                stored[layer] = (keys, values)
-            return update_cache(keys, values, layer, *args, **options)
-
-        cache.update = update
-        try:
-            yield
-        finally:
-            del cache.update
-
     def _joined_heads(self, stored: Float[Tensor, "B heads T size"]) -> Float[Tensor, "B T width"]:
         """Return the heads that are seen, one after another."""
         count = stored.shape[1]
@@ -118,6 +105,50 @@ class CacheSlice(SlicedModel):
                 )
             stored = stored[:, list(self.heads)]
         return stored.transpose(1, 2).flatten(2)
+
+
+@contextmanager
+def _storing(
+    cache: Any, layers: Container[int], stored: dict[int, tuple[Tensor, Tensor]]
+) -> Iterator[None]:
+    """Put the keys and values that a cache gets for the layers into `stored`."""
+    update_cache = cache.update
+
+    def update(keys: Tensor, values: Tensor, layer: int, *args: Any, **options: Any) -> Any:
+        if layer in layers:
+            stored[layer] = (keys, values)
+        return update_cache(keys, values, layer, *args, **options)
+
+    cache.update = update
+    try:
+        yield
+    finally:
+        del cache.update
+
+
+def blocks_with_cache(lens: Lens) -> tuple[str, ...]:
+    """Return the blocks that store keys and values of a prompt; hybrids have others, too.
+
+    Raises:
+        BadInput: where no block does.
+    """
+    blocks: tuple[str, ...] = lens.once("blocks with a cache", lambda: _blocks_with_cache(lens))
+    if not blocks:
+        raise BadInput(f"No block of '{lens.name}' stores keys and values: it has no such cache.")
+    return blocks
+
+
+@torch.no_grad()
+def _blocks_with_cache(lens: Lens) -> tuple[str, ...]:
+    inputs = lens.inputs.forward([[0]], None, None, None, ())
+    stored: dict[int, tuple[Tensor, Tensor]] = {}
+    cache = DynamicCache(config=lens.model.config)
+    with evaluating(lens.model), _storing(cache, range(lens.depth), stored):
+        try:
+            lens.model(**inputs | {"past_key_values": cache, "use_cache": True})
+        except FAULTS_OF_A_TRIAL:  # a model that takes no such cache
+            return ()
+    return tuple(f"block.{layer}" for layer in sorted(stored))
 
 
 def cache_slice(

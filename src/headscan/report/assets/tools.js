@@ -61,6 +61,18 @@
   document.addEventListener("keydown", (event) => event.key === "Escape" && (contents.open = false));
   document.addEventListener("click", (event) => contents.contains(event.target) || (contents.open = false));
 
+  // ---- a link to what is folded opens it
+
+  function unfold() {
+    const target = document.getElementById(location.hash.slice(1));
+    const folded = target?.closest("details:not(.contents)");
+    if (!folded) return;
+    folded.open = true;
+    target.scrollIntoView();
+  }
+  addEventListener("hashchange", unfold);
+  addEventListener("load", unfold);
+
   // ---- tables
 
   // "−1.2", "1 024", "45 %", "<0.01": the number before the interval; NaN where a cell has none.
@@ -228,6 +240,8 @@
     if (models(own) !== models(other)) say(`This page: ${models(own)}. That file: ${models(other)}. Numbers are matched by the names of models and sites.`);
     say(`${common.length} shared numbers, ${differ.length} different${differ.length > MOST ? ` (${MOST} shown)` : ""}; ${mine.size - common.length} only in this result, ${theirs.size - common.length} only in that one.`);
     if (!differ.length) return;
+    const apart = (one, two) => Array.isArray(one.interval) && Array.isArray(two.interval) && (one.interval[1] < two.interval[0] || two.interval[1] < one.interval[0]);
+    differ.sort(([a, one], [b, two]) => apart(two, theirs.get(b)) - apart(one, theirs.get(a))); // numbers whose intervals are apart come first
     const box = element("div", "box");
     Object.assign(box, { tabIndex: 0 });
     box.dataset.table = "";
@@ -248,8 +262,7 @@
       label.scope = "row";
       label.append(element("bdi", "", path));
       const known = Array.isArray(one.interval) && Array.isArray(two.interval);
-      const apart = known && (one.interval[1] < two.interval[0] || two.interval[1] < one.interval[0]);
-      row.append(label, told(one), told(two), told({ value: two.value - one.value }), element("td", "text", known ? (apart ? "apart" : "overlap") : "—"));
+      row.append(label, told(one), told(two), told({ value: two.value - one.value }), element("td", "text", known ? (apart(one, two) ? "apart" : "overlap") : "—"));
     }
     box.append(table);
     section.append(box);
@@ -268,6 +281,7 @@
   }
 
   const chooser = document.getElementById("beside-file");
+  if (!chooser) return; // a list of results has no numbers of its own
   document.getElementById("beside").addEventListener("click", () => chooser.click());
   chooser.addEventListener("change", () => chooser.files.length && laid(chooser.files[0]));
   addEventListener("dragover", (event) => event.preventDefault());

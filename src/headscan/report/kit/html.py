@@ -140,7 +140,8 @@ def contents(page: Page) -> list[tuple[str, str]]:
     entries += [(section.name, section.title) for section in page.sections]
     if page.glossary:
         entries.append(("glossary", "What they mean"))
-    entries.append(("protocol", "Protocol"))
+    if page.provenance.document:
+        entries.append(("protocol", "Protocol"))
     return entries
 
 

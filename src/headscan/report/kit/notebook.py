@@ -8,7 +8,7 @@ from html import escape
 from headscan.report.kit.parts import FindingLine, FullLine, Heading, Page, Raw, Table
 from headscan.report.kit.words import clean, written
 
-MOST_ROWS = 6
+MOST_ROWS = 12
 MOST_COLUMNS = 5
 MOST_FINDINGS = 5
 LONGEST_LABEL = 40
@@ -63,7 +63,8 @@ def _table(table: Table) -> str:
     )
     left_out = len(table.lines) - MOST_ROWS
     if left_out > 0:
-        html += f'<div style="{FAINT}">{left_out} more rows</div>'
+        noun = "row" if left_out == 1 else "rows"
+        html += f'<div style="{FAINT}">{left_out} more {noun}</div>'
     return html
 
 
@@ -72,8 +73,14 @@ def _row(line: FullLine, headings: list[Heading]) -> str:
     html = f"<th {_style(True)}>{_escaped(label)}</th>"
     for column, term, text in headings:
         if 0 < column <= len(line.cells):
-            value = written(line.cells[column - 1].value, term)[:LONGEST_CELL]
-            html += f"<td {_style(text)}>{_escaped(value)}</td>"
+            cell = line.cells[column - 1]
+            value = written(cell.value, term)[:LONGEST_CELL]
+            interval = ""
+            if cell.interval is not None:
+                low, high = cell.interval
+                ends = _escaped(f"{written(low, term)} to {written(high, term)}")
+                interval = f'<div style="{FAINT};font-size:80%">{ends}</div>'
+            html += f"<td {_style(text)}>{_escaped(value)}{interval}</td>"
     return f"<tr>{html}</tr>"
 
 

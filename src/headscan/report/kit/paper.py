@@ -99,7 +99,7 @@ def latex(table: Table) -> str:
     \bottomrule
     \end{tabular}
     """
-    headings = table.headings("page")
+    headings = table.headings("terminal" if table.where == "terminal" else "page")
     alignment = "".join("l" if heading.text else "r" for heading in headings)
     titles = [_title(heading.term) for heading in headings]
     return "\n".join(

@@ -42,13 +42,14 @@ class Line:
     """A row: its label and its cells.
 
     `note` stands behind the label (such as 'random weights') and makes the row less prominent.
-    `marks` are numbers of the table's footnotes.
+    `marks` are numbers of the table's footnotes. `href` makes the label a link.
     """
 
     label: str
     cells: Sequence[Cell | Value]
     note: str = ""
     marks: Sequence[int] = ()
+    href: str = ""
 
 
 class FullLine(NamedTuple):
@@ -58,6 +59,7 @@ class FullLine(NamedTuple):
     cells: list[Cell]
     note: str
     marks: list[int]
+    href: str = ""
 
 
 class Heading(NamedTuple):
@@ -123,7 +125,7 @@ class Table:
 def _full_line(row: Line | Sequence[Cell | Value]) -> FullLine:
     line = row if isinstance(row, Line) else Line(label_of(row[0]), row[1:])
     cells = [as_cell(value) for value in line.cells]
-    return FullLine(line.label, cells, line.note, list(line.marks))
+    return FullLine(line.label, cells, line.note, list(line.marks), line.href)
 
 
 def as_cell(value: Cell | Value) -> Cell:

@@ -67,7 +67,9 @@ def finding_lines(result: Result) -> list[FindingLine]:
 
 def _finding_line(finding: Finding, several_models: bool) -> FindingLine:
     details = finding.details
-    level = "notice" if finding.passed else finding.level
+    level = finding.level if finding.level in ("alarm", "fine") else "notice"
+    if finding.passed:
+        level = "notice"
     return FindingLine(
         code=f"{finding.code} {finding.name}".strip(),
         level=level,

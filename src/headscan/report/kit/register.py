@@ -59,7 +59,7 @@ def section(kind: str, order: float) -> Callable[[SectionMaker], SectionMaker]:
 
 def assemble(result: Result) -> Page:
     """Return the page of a result; BadInput where there is no page of its kind."""
-    head = PAGES[result.kind](result)
+    head = _with_rounding(PAGES[result.kind](result), result)
     registered = [entry for entry in SECTIONS.values() if entry.kind == result.kind]
     registered.sort(key=lambda entry: entry.order)
     sections = []
@@ -75,6 +75,14 @@ def assemble(result: Result) -> Page:
         provenance=provenance(result),
         version=str(result.protocol.versions.get("headscan") or ""),
     )
+
+
+def _with_rounding(head: Head, result: Result) -> Head:
+    """Return the top of a page, which says of each model that its weights were rounded."""
+    sentences = [
+        f"{model.name}: {model.dequantised}" for model in result.models if model.dequantised
+    ]
+    return replace(head, subtitle=" ".join([head.subtitle, *sentences])) if sentences else head
 
 
 def _sections(entry: SectionOf, result: Result) -> list[Section]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,12 @@ SHAPE_PANELS = (
     ("average_cosine", "average cosine"),
     ("participation_ratio", "directions in use"),
 )
-LOSS_FIELDS = {"loss": "loss", "frequencies alone": "unigram_entropy"}
+LOSS_FIELDS = {
+    "loss": "loss",
+    "bigram counts": "counting_loss",
+    "frequencies alone": "unigram_entropy",
+}
+RANDOM = ", random weights"
 MOST_BRANCHES = 8
 LEAST_BRANCH_SHARE = 0.02
 
@@ -85,10 +90,12 @@ def _shape_by_site(result: CheckupResult) -> go.Figure:
         all_rows += [Row(row | {"model": examined.model}) for row in examined.evidence.sites]
     axis = Axis(all_rows, result.models)
     figure = figures.stacked(axis.title, [title for _, title in SHAPE_PANELS])
+    lines = []
+    for index, examined in enumerate(result.examinations):
+        lines += _shape_lines(axis, examined, index)
     for panel, (measure, _) in enumerate(SHAPE_PANELS, 1):
-        for index, examined in enumerate(result.examinations):
-            for line in _shape_lines(axis, examined, index):
-                _add_shape_line(figure, line, measure, panel)
+        for line in _without_repeats(lines):
+            _add_shape_line(figure, line, measure, panel)
     ticks = axis.ticks(all_rows)
     labels = [literal(label) for label in ticks.values()]
     figure.update_xaxes(tickvals=list(ticks), ticktext=labels)
@@ -115,10 +122,25 @@ def _shape_lines(axis: Axis, examined: Examination, index: int) -> list[ShapeLin
         for stack, points in _points_by_stack(axis, examined.model, rows).items():
             name = f"{examined.model} {stack}" if stack else examined.model
             if random:
-                name = f"{name}, random weights"
+                name = f"{name}{RANDOM}"
             group = f"{index}{stack}{'dot' if random else 'solid'}"
             lines.append(ShapeLine(name, group, points, index, random))
     return lines
+
+
+def _without_repeats(lines: Sequence[ShapeLine]) -> list[ShapeLine]:
+    """Return the lines with one for random weights that are equal: those of one architecture."""
+    line_by_values: dict[str, ShapeLine] = {}
+    for line in lines:
+        values = [row.number(measure) for _, row in line.points for measure, _ in SHAPE_PANELS]
+        key = str(values) if line.random else line.group
+        if key in line_by_values:
+            first = line_by_values[key]
+            names = [first.name.removesuffix(RANDOM), line.name.removesuffix(RANDOM)]
+            line_by_values[key] = replace(first, name=f"{' and '.join(names)}{RANDOM}")
+        else:
+            line_by_values[key] = line
+    return list(line_by_values.values())
 
 
 def _points_by_stack(
@@ -293,7 +315,7 @@ def _losses(result: CheckupResult) -> list[Part]:
             "loss",
             draw,
             "Loss of each model beside the entropy of the text's tokens",
-            "Loss, and what knowing the tokens' frequencies loses.",
+            "Loss, beside what bigram counts and the tokens' frequencies alone reach.",
             _bars_height(loss_rows, values),
         )
     ]

@@ -45,7 +45,7 @@ def title(result: CheckupResult) -> str:
         return _title_of_one(result)
     if alarms:
         verb = "needs" if len(alarms) == 1 else "need"
-        return f"{len(alarms)} of {count} models {verb} attention"
+        return f"{len(alarms)} of {count} models {verb} attention{_gaps(result)}"
     if len(undecided) == count:
         unit = result.examinations[0].evidence.unit
         return f"Too few {unit} to raise an alarm in any of {count} models"
@@ -55,7 +55,8 @@ def title(result: CheckupResult) -> str:
             f"No alarm in {count - len(undecided)} of {count} models; too few {unit} for one in "
             "the rest"
         )
-    return f"No alarm in {count} models"
+    certain = "certain " if any(finding.possible for finding in result.findings) else ""
+    return f"No {certain}alarm in {count} models{_gaps(result)}"
 
 
 def _title_of_one(result: CheckupResult) -> str:
@@ -65,19 +66,23 @@ def _title_of_one(result: CheckupResult) -> str:
     alarm_count = len(_alarms_by_model(result).get(examined.model, []))
     if alarm_count:
         noun = "alarms" if alarm_count > 1 else "alarm"
-        return f"{examined.model}: {alarm_count} {noun}"
+        return f"{examined.model}: {alarm_count} {noun}{_gaps(result)}"
     if examined.too_few:
         beyond = beyond_limit(_possible_alarms(result, examined))
         return f"{examined.model}: too few {examined.evidence.unit} to raise an alarm; {beyond}"
     possible = _possible_alarms(result, examined)
     if possible:
-        return f"{examined.model}: no certain alarm; {beyond_limit(possible)}"
-    return f"{examined.model}: no alarm {examined.scope}{_gaps(examined)}"
+        return f"{examined.model}: no certain alarm; {beyond_limit(possible)}{_gaps(result)}"
+    return f"{examined.model}: no alarm {examined.scope}{_gaps(result)}"
 
 
-def _gaps(examined: Examination) -> str:
-    """Return which questions were not examined at all: "; leak and remedy not examined"."""
-    return f"; {_joined(examined.gaps)} not examined" if examined.gaps else ""
+def _gaps(result: CheckupResult) -> str:
+    """Return which questions were not examined in any model: "; leak and remedy not examined"."""
+    first = result.examinations[0]
+    gaps = [
+        gap for gap in first.gaps if all(gap in examined.gaps for examined in result.examinations)
+    ]
+    return f"; {_joined(gaps)} not examined" if gaps else ""
 
 
 def _undecided(result: CheckupResult) -> list[Examination]:

@@ -154,6 +154,9 @@ def _source_of(result: CheckupResult, model: str) -> str | None:
 
 def _more_text(result: CheckupResult) -> list[str]:
     """Return the option by which a checkup reads more text."""
+    unit = result.examinations[0].evidence.unit
+    if unit == "sentences":
+        return ["--documents", "lines", "--budget", "full"]
     if result.protocol.settings.get("max_tokens") is not None:
         return ["--max-tokens", f"{2 * FEW}"]
     return ["--budget", "10m"]

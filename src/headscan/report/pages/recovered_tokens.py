@@ -67,7 +67,7 @@ class Dots(NamedTuple):
 def log_distances(x_title: str, y_title: str) -> go.Figure:
     """Return an empty figure with a logarithmic axis of distances."""
     figure = empty(x_title, y_title)
-    return figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+    return figure.update_yaxes(type="log", tickformat="~g", dtick=1)
 
 
 def add_dots(figure: go.Figure, dots: Dots, index: int, hover: str) -> None:

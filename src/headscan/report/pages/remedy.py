@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,7 @@ def _conclusion(result: RemedyResult) -> str:
     paths = [file.path for file in result.exported if (file.remedy, file.format) == (remedy, DENSE)]
     how = f"write it with --export {remedy}."
     if paths:
-        how = f"apply it with headscan.remedies.RemedyTransformer.load({paths[0]!r})."
+        how = f"apply it with headscan.remedies.Remedy.load({paths[0]!r})(vectors)."
     gain = row.number(GAIN) or 0.0
     return f"{remedy} raises recall@1 by {gain:.3f} [{low:.3f}, {high:.3f}]: {how}"
 
@@ -118,12 +119,14 @@ def _retrieval(name: str, rows: list[Row]) -> Section:
     """Return how often queries of a set of pairs find their partner with each remedy."""
     number = "ndcg_at_10" if "ndcg_at_10" in rows[0] else "recall_at_1"
     columns = ["recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine"]
+    terms = TERMS
     if number == "ndcg_at_10":
         columns[2:3] = ["ndcg_at_10", "mrr", f"{number}_gain"]
+        terms = TERMS | {"recall_at_1": replace(TERMS["recall_at_1"], where="page")}
     if rows[0].number("spearman") is not None:
         columns.append("spearman")
     numbers = table(
-        rows, "remedy", *columns, terms=TERMS, title=f"Queries that find their partner: {name}"
+        rows, "remedy", *columns, terms=terms, title=f"Queries that find their partner: {name}"
     )
     figure = Figure(
         f"gain-{name}",

@@ -29,7 +29,6 @@ RADIUS = 100.0
 TILT = 0.24  # height of a circle seen from the side, by its width
 ARC = 34.0
 UNDEFINED = "not defined at one of the two"
-ALARM_LEVELS = ("alert", "alarm")
 LEAST_SINK_ENERGY = 0.1  # share of the energy from which sinks are mentioned
 
 
@@ -118,12 +117,13 @@ def _subtitle(result: ScanResult) -> str:
     counts = [text.tokens if text else None, *(row.number("tokens") for row in result.sites)]
     tokens = next((f"{int(count):,}" for count in counts if count is not None), "The")
     source = f" of {named(text.source)}" if text and text.source else ""
-    context = (text and text.context) or result.protocol.settings.get("context")
-    windows = (text and text.apart) or f"windows of {context or '—'}"
+    unit = text.unit if text else "tokens"
+    cut = text.cut if text else f"windows of {result.protocol.settings.get('context') or '—'}"
+    windows = f", in {cut}" if cut else ""
     model_count = len(models(result))
     several = f"{model_count} models, " if model_count > 1 else ""
     sites = f"{len(result.sites)} sites" if len(result.sites) > 1 else "1 site"
-    return f"{tokens} tokens{source}, in {windows}, {several}{sites}."
+    return f"{tokens} {unit}{source}{windows}, {several}{sites}."
 
 
 def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
@@ -135,7 +135,7 @@ def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
     cosine = row.number(field)
     interval = row.interval(field) if cosine is not None else None
     alarming = any(
-        finding.code == "HS101" and finding.model == model and finding.level in ALARM_LEVELS
+        finding.code == "HS101" and finding.model == model and finding.level == "alarm"
         for finding in result.findings
     )
     return {

@@ -1,1 +1,1 @@
-"""The experiments of the ledger, a kind a file; they register themselves."""
+"""The experiments of the ledger, by subject; each module enters its statements."""

@@ -1,0 +1,453 @@
+"""Statements of the article on inversion: what a tuned descent finds of prompts.
+
+Settings of the descent (optimiser, rate, start, decoding) are searched on prompts that are held
+out, and judged on others: the same for statements that a method works and that it fails. An exact
+search of the same outputs stands beside: where it finds the prompt, the information is there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from headscan.inversion import Decoder, Descended, Descent, descend, exact, joint, preset
+from headscan.inversion.sequential import Sequential, one_after_another
+from headscan.model import Lens
+from headscan.model.slicing import Slice, SlicedModel
+from headscan_lab.ledger.measurement import Measurement, share_of
+from headscan_lab.ledger.models import (
+    DEFAULT_MODEL,
+    LARGE_TABLE,
+    RANDOM_VOCABULARY,
+    lens_of,
+    prompts,
+    random_lens,
+    require_family,
+    require_small,
+)
+from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+
+Decoding = Literal["nearest", "pinv"]
+LENGTH = 6
+TUNING_PROMPTS = 4
+PROMPTS = 20  # that are judged
+LARGE_PROMPTS = 4  # of a model with a large vocabulary
+STEPS = 150
+SEARCHED_PROMPTS = 4
+
+INDIRECT = (
+    Descent(),
+    Descent(rate=0.05),
+    Descent(optimiser="sgd", rate=0.001),
+    Descent(init="noise", rate=0.1),
+    preset("seed"),
+)
+DIRECT = (
+    Descent(method="direct"),
+    Descent(method="direct", rate=0.02),
+    Descent(method="direct", optimiser="sgd", rate=0.01),
+    preset("seed-direct"),
+)
+PUBLISHED = {"indirect": preset("seed"), "direct": preset("seed-direct")}
+TUNED_OVER = (
+    "the optimiser (Adam, SGD), rate, start and decoding are searched on four held-out prompts; "
+    "the whole choice of 150 and 300 steps is shown"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """What is inverted, and how.
+
+    Attributes:
+        at: the slice; "deep" is the last block but one.
+        untrained: whether the weights are drawn anew.
+        extra: a prompt's own tokens and so many others are allowed; None: the whole vocabulary.
+        scored: all tokens, those without an output of their own, or tokens anywhere in the answer.
+    """
+
+    at: str = "block.0"
+    method: Literal["indirect", "direct"] = "indirect"
+    loss: Literal["l1", "l2", "cosine", "linear"] = "l1"
+    extra: int | None = None
+    untrained: bool = False
+    scored: Literal["all", "hidden", "anywhere"] = "all"
+
+
+@dataclass(eq=False)
+class _Task:
+    """Prompts [n, T] and their outputs at a slice, with the tokens allowed to each [n, V]."""
+
+    ready: SlicedModel
+    ids: Tensor
+    target: Tensor
+    allowed: Tensor | None
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        return Decoder(self.ready.vectors, self.allowed)
+
+    def descended(self, settings: Descent) -> Descended:
+        """Return a descent, whose vectors `decoder` decodes."""
+        settings = replace(settings, decoder="nearest")
+        return descend(self.ready, self.target, LENGTH, settings, allowed=self.allowed)
+
+
+def _task(lens: Lens, kind: str, recovery: Recovery, seed: int, count: int) -> _Task:
+    at = recovery.at
+    if at == "deep":
+        at = f"block.{max(0, lens.depth - 2)}"
+    weights = f"fresh:{seed}" if recovery.untrained else None
+    ready = Slice.parse(at, weights=weights).on(lens)
+    if kind in ("llama", "gpt2"):
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(RANDOM_VOCABULARY, (count, LENGTH), generator=generator)
+    else:
+        ids = prompts(kind, seed, count, LENGTH)
+    allowed = None
+    if recovery.extra is not None:
+        allowed = allowed_tokens(ready.vocabulary_size, ids, recovery.extra, seed)
+    with torch.no_grad():
+        return _Task(ready, ids, ready.run(ids), allowed)
+
+
+def allowed_tokens(vocabulary: int, ids: Tensor, extra: int, seed: int) -> Tensor:
+    """Return bool [prompts, V]: the tokens of each prompt [prompts, T] and `extra` others."""
+    allowed = torch.zeros(len(ids), vocabulary, dtype=torch.bool).scatter_(1, ids, True)
+    if not extra:
+        return allowed
+    generator = torch.Generator().manual_seed(seed)
+    priorities = torch.rand(allowed.shape, generator=generator).masked_fill(allowed, -1.0)
+    return allowed.scatter_(1, priorities.topk(extra, dim=1).indices, True)
+
+
+def _hits(tokens: Tensor, task: _Task, scored: str) -> Tensor:
+    """Return which scored tokens were found, [prompts, positions], 0 or 1."""
+    if scored == "anywhere":
+        return (task.ids[:, :, None] == tokens[:, None, :]).any(-1).double()
+    found = (tokens == task.ids).double()
+    if scored == "hidden":
+        shown = set(task.ready.kept(LENGTH))
+        return found[:, [position for position in range(LENGTH) if position not in shown]]
+    return found
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The settings that found most of the held-out prompts, and the way of decoding."""
+
+    settings: Descent
+    decoding: Decoding
+
+
+def _decoded(task: _Task, settings: Descent, decoding: Decoding) -> Tensor:
+    result = task.descended(settings)
+    if settings.null_space:
+        return result.tokens
+    return task.decoder.scores(result.vectors, decoding).argmax(-1)
+
+
+def _tuned(lens: Lens, kind: str, recovery: Recovery, seed: int) -> Tuned:
+    """Return the settings that find most of prompts that are not judged later."""
+    large = lens.input_embeddings.numel() > LARGE_TABLE
+    task = _task(lens, kind, recovery, seed + 70_000, 2 if large else TUNING_PROMPTS)
+    best = -1.0
+    choice = Tuned(INDIRECT[0], "nearest")
+    candidates = INDIRECT if recovery.method == "indirect" else DIRECT
+    for base in candidates[:3] if large else candidates:
+        settings = replace(
+            base, loss=recovery.loss, steps=STEPS, seed=seed, check_every=0, null_space=False
+        )
+        vectors = task.descended(settings).vectors
+        decodings: tuple[Decoding, ...] = ("nearest", "pinv")
+        for decoding in decodings:
+            tokens = task.decoder.scores(vectors, decoding).argmax(-1)
+            share = float(_hits(tokens, task, recovery.scored).mean())
+            if share > best:
+                best = share
+                choice = Tuned(settings, decoding)
+    return choice
+
+
+@lru_cache(maxsize=64)
+def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ...]:
+    """Return the shares that a tuned descent finds after 150 and 300 steps, the published descent,
+    and (where every output is given) an exact search.
+    """
+    lens = random_lens(kind, seed) if kind in ("llama", "gpt2") else lens_of(kind)
+    large = lens.input_embeddings.numel() > LARGE_TABLE
+    tuned = _tuned(lens, kind, recovery, seed)
+    task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else PROMPTS)
+    chance = 1 / task.ready.vocabulary_size
+    settings = tuned.settings
+    way = (
+        f"{'Adam' if settings.optimiser == 'adam' else 'SGD'}, rate {settings.rate or 'default'}, "
+        f"start {settings.init}, {tuned.decoding}"
+    )
+    shares = []
+    for steps in (STEPS, 2 * STEPS):
+        tokens = _decoded(task, replace(settings, steps=steps), tuned.decoding)
+        hits = _hits(tokens, task, recovery.scored)
+        shares.append(share_of(f"{steps} steps ({way})", [hits.numpy()], chance=chance))
+    published = replace(PUBLISHED[recovery.method], loss=recovery.loss, steps=STEPS, seed=seed)
+    published_hits = _hits(_decoded(task, published, "pinv"), task, recovery.scored)
+    shares.append(share_of("the published settings", [published_hits.numpy()], chance=chance))
+    return (*shares, _searched(task, recovery, chance))
+
+
+def _searched(task: _Task, recovery: Recovery, chance: float) -> Measurement:
+    """Return the share that a search of the same outputs finds of some of the prompts."""
+    rows = []
+    for number in range(min(SEARCHED_PROMPTS, len(task.ids))):
+        allowed = None if task.allowed is None else task.allowed[number]
+        if task.ready.kept(LENGTH) == list(range(LENGTH)) and task.ready.causal:
+            found = exact(task.ready, [task.target[number]], allowed=allowed)[0].tokens
+        else:
+            found = joint(task.ready, task.target[number], LENGTH, allowed=allowed).tokens
+        rows.append(found)
+    part = replace(task, ids=task.ids[: len(rows)])
+    hits = _hits(torch.tensor(rows), part, recovery.scored)
+    return share_of("a search of the same outputs", [hits.numpy()], chance=chance)
+
+
+def _observation(shares: tuple[Measurement, ...], region: Region) -> Observation:
+    short, long, published, searched = shares
+    fails = region.high is not None
+    note: Literal["", "optimiser"] = ""
+    why = ""
+    if fails and searched.value > 0.9 and long.value <= (region.high or 0.0):
+        note = "optimiser"
+        why = "A search finds the prompt in the same outputs (arXiv:2510.15511 proves it unique)."
+    return Observation(values=[short, long], controls=[published, searched], note=note, why=why)
+
+
+def _shuffled(kind: str, recovery: Recovery) -> Callable[[int], Measurement]:
+    """Return the planted case of a method that works: outputs of other prompts."""
+
+    def measured(seed: int) -> Measurement:
+        lens = lens_of(kind) if kind == DEFAULT_MODEL else random_lens("llama", seed)
+        task = _task(lens, kind, recovery, seed, PROMPTS)
+        other = replace(task, target=task.target.roll(1, 0))
+        settings = Descent(steps=50, seed=seed)
+        hits = _hits(_decoded(other, settings, "nearest"), other, recovery.scored)
+        return share_of("outputs of another prompt", [hits.numpy()])
+
+    return measured
+
+
+def _open(recovery: Recovery) -> Callable[[int], Measurement]:
+    """Return the planted case of a method that fails: the embeddings themselves."""
+
+    def measured(seed: int) -> Measurement:
+        lens = random_lens("gpt2", seed, 64, 1)
+        start = replace(recovery, at="block.0", extra=None, scored="all", loss="l1")
+        task = _task(lens, "gpt2", start, seed, PROMPTS)
+        method: Literal["indirect", "direct"] = "indirect"
+        if recovery.method == "direct":
+            method = "direct"
+        settings = Descent(steps=200, seed=seed, method=method)
+        hits = _hits(_decoded(task, settings, "nearest"), task, "all")
+        return share_of("one untrained block of width 64", [hits.numpy()])
+
+    return measured
+
+
+Suits = Literal["gpt2", "llama", "gpt2 or llama"]
+
+
+def _enter(
+    id: str,
+    place: str,
+    statement: str,
+    counts: Region,
+    recovery: Recovery,
+    family: Suits,
+    *,
+    large: bool = False,
+    published: str = "",
+    command: str = "",
+) -> None:
+    """Enter a statement that a method finds a prompt, or does not."""
+
+    def observe(model: str, seed: int) -> Observation:
+        if family == "gpt2 or llama":
+            if lens_of(model).model.config.model_type != "gpt2":
+                require_family(model, "llama")
+        else:
+            require_family(model, family)
+        if not large:
+            require_small(model)
+        return _observation(recovered(model, recovery, seed), counts)
+
+    works = counts.low is not None
+    enter(
+        Statement(
+            id=id,
+            document="article",
+            place=place,
+            statement=statement,
+            measured="share of the tokens of 20 prompts of six tokens that a tuned descent finds"
+            + (" at positions whose own output is hidden" if recovery.scored == "hidden" else "")
+            + (" anywhere in its answer" if recovery.scored == "anywhere" else ""),
+            counts=counts,
+            control="a search of the same outputs; the published settings",
+            turned_by=f"a share outside: {counts} counts",
+            range=TUNED_OVER,
+            observe=observe,
+            planted=_shuffled(DEFAULT_MODEL, recovery) if works else _open(recovery),
+            published=published,
+            command=command,
+        )
+    )
+
+
+RESTRICTED = "Restricted Vocabulary Input Representation"
+BIG = "Big models exhibit accurate input representations"
+HIDDEN = "Information between tokens"
+_enter(
+    "A1",
+    RESTRICTED,
+    "Restricted to the prompt's own words, the first block of trained GPT-2 gives the prompt.",
+    Region(0.8, None),
+    Recovery(extra=0),
+    "gpt2",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --vocabulary 'The sky is blue.' "
+    "--method indirect",
+)
+_enter(
+    "A2",
+    RESTRICTED,
+    "With thirteen more words allowed the first block of trained GPT-2 gives a wrong sentence.",
+    Region(None, 0.5),
+    Recovery(extra=13),
+    "gpt2",
+    published="' day or day blue or'",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --vocabulary 'The sky is blue or "
+    "red depending on the time of day.' --method indirect",
+)
+_enter(
+    "A3",
+    RESTRICTED,
+    "With thirteen more words allowed the first block of untrained GPT-2 gives the prompt.",
+    Region(0.8, None),
+    Recovery(extra=13, untrained=True),
+    "gpt2",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0 weights=fresh:0' "
+    "--method indirect",
+)
+_enter(
+    "A4",
+    RESTRICTED,
+    "From deep blocks of trained GPT-2 the prompt is rarely recovered, even where few words are "
+    "allowed.",
+    Region(None, 0.5),
+    Recovery(at="deep", extra=13),
+    "gpt2",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --at block.10 --method indirect",
+)
+_enter(
+    "A5",
+    "Direct Input Representation",
+    "Direct inversion of trained GPT-2 gives gibberish.",
+    Region(None, 0.2),
+    Recovery(method="direct"),
+    "gpt2",
+    published="' precarious NeighNASA Someonetre'",
+    command="headscan invert MODEL --prompt 'This is a prompt sentence' --method "
+    "direct:preset=seed",
+)
+_enter(
+    "A6",
+    BIG,
+    "The first block of trained Llama gives the prompt but for a token or two.",
+    Region(0.6, None),
+    Recovery(),
+    "llama",
+    large=True,
+    published="'The sky is blue2' of 7B, exact of 13B after two blocks",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --at block.0 --method indirect",
+)
+_enter(
+    "A7",
+    BIG,
+    "Deep blocks of a small trained Llama give gibberish.",
+    Region(None, 0.2),
+    Recovery(at="deep"),
+    "llama",
+    published="7B, 12 blocks: 'havior skyichtetfiterson'",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --at block.11 --method indirect",
+)
+_enter(
+    "A8",
+    HIDDEN,
+    "A token whose output is hidden is not found again in trained models.",
+    Region(None, 0.2),
+    Recovery(at="block.0[:, 1:, :]", scored="hidden"),
+    "gpt2 or llama",
+    published="'masterlex is blue2', 'lex score2 seven years ago'",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0[:, 1:, :]' --method "
+    "indirect",
+)
+_enter(
+    "A9",
+    HIDDEN,
+    "Untrained self-attention alone gives the words of the prompt.",
+    Region(0.8, None),
+    Recovery(
+        at="block.0 only=attention residual=false causal=false", scored="anywhere", untrained=True
+    ),
+    "llama",
+    published="'blue is The sky'",
+    command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0 only=attention "
+    "residual=false causal=false weights=fresh:0' --method indirect",
+)
+
+
+def _in_sequence(_model: str, seed: int) -> Observation:
+    alone: list[Any] = []
+    behind: list[Any] = []
+    for number in range(2):
+        lens = random_lens("gpt2", 2 * seed + number)
+        task = _task(lens, "gpt2", Recovery(), 2 * seed + number, PROMPTS)
+        for prefix, collected in ((False, alone), (True, behind)):
+            settings = replace(Sequential().descent(seed), steps=100)
+            tokens = one_after_another(task.ready, task.target, LENGTH, settings, prefix=prefix)
+            collected.append((tokens == task.ids).double().numpy())
+    by_itself = share_of("each token by itself", alone)
+    committed = share_of("with the prefix committed", behind)
+    is_fault = by_itself.value <= 0.5 < committed.value
+    return Observation(
+        values=[by_itself],
+        controls=[committed],
+        note="another cause" if is_fault else "",
+        why="The published loop gives a token neither its prefix nor its position, so that its "
+        "target cannot be reached exactly.",
+    )
+
+
+def _sequence_with_prefix(seed: int) -> Measurement:
+    return _in_sequence("", seed).controls[0]
+
+
+enter(
+    Statement(
+        id="A10",
+        document="article",
+        place="Sequential Input Representation",
+        statement="Inverting one token after another does not recover the prompt, so that the "
+        "sequence is not to blame.",
+        measured="share of tokens found one after another without their prefix, as published",
+        counts=Region(None, 0.5),
+        control="the same with the prefix committed",
+        turned_by="a share above 0.5",
+        range="two models, 20 prompts each; Adam from the embeddings' scale",
+        models="made here",
+        observe=_in_sequence,
+        planted=_sequence_with_prefix,
+        command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0 weights=fresh:0' "
+        "--method sequential:prefix=false",
+    )
+)

@@ -1,0 +1,250 @@
+"""The predictions and states of a fine-tune and of control changes, beside those of the base."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.comparison.alignment import Integers
+from headscan.comparison.changed_models import ChangedModels
+from headscan.comparison.clusters import Clusters
+from headscan.comparison.result import LayerChange
+from headscan.model.partwise import PartwiseModel
+from headscan.run import Run
+from headscan.statistics.uncertainty import Floats
+from headscan.text.spelling import display
+
+LOGITS_AT_ONCE = 2**25
+"""So many logits of a model are in memory at once."""
+
+TOKENS_AT_ONCE = 2048
+"""The states of so many tokens go through a block at once."""
+
+GROUPS = 16
+"""Groups of documents for the intervals of tokens."""
+
+MOVED = 3
+"""Tokens listed for a context in each direction."""
+
+WRITTEN = 5
+"""Tokens listed that a direction makes likelier, and less likely."""
+
+WRITING_POSITIONS = 64
+"""Positions at which a direction is added to what the head reads."""
+
+
+@dataclass
+class ChangedPredictions:
+    """What all models predict at each position, beside the base.
+
+    Attributes:
+        divergences: KL(model ‖ base) [1 + controls, N] in nats, of the tuned model first.
+        loss_change: rise of the tuned model's loss [N].
+        rises: mean rise of each token's log-probability [1 + controls, V].
+        group_rises: sums of the tuned model's rises by group of documents [groups, V].
+        group_sizes: positions of each group.
+        risen, fallen: [N, 3], the tokens that contribute most to the tuned model's divergence.
+        moved_probabilities: [N, 2, 3, 2], of these tokens before and after.
+    """
+
+    divergences: Floats
+    loss_change: Floats
+    rises: Floats
+    group_rises: Floats
+    group_sizes: Floats
+    risen: Integers
+    fallen: Integers
+    moved_probabilities: Floats
+
+
+class ChangeReader:
+    """The windows of the text as the base, the fine-tune and all controls read them.
+
+    Attributes:
+        states: [1 + 1 + controls] of [W, T, d], after the last part that was run.
+    """
+
+    def __init__(
+        self, opened: ChangedModels, ids: Tensor, documents: Integers, skipped: int
+    ) -> None:
+        self.opened = opened
+        self.ids = ids
+        self.documents = documents
+        self.skipped = skipped
+        self.states: list[Tensor] = []
+        self.directions: dict[str, Tensor] = {}
+        predicted = documents[:, skipped : documents.shape[1] - 1]
+        self.clusters = Clusters.of_documents(predicted)
+
+    def sweep(self, run: Run) -> list[LayerChange]:
+        """Run all models through the embedding and all blocks; return the change of each site."""
+        base = self.opened.base
+        sizes: list[tuple[str, list[float], list[float]]] = []
+        for number, part in enumerate(base.parts[:-1]):
+            run.progress(f"changes · {part}", number, len(base.parts), "parts")
+            with self._loaded(part):
+                self._advance(number, part)
+            sizes.append((part, *self._difference(part)))
+        layers = []
+        for part, size, common in sizes:
+            up, down = self._written(self.directions[part])
+            layers.append(
+                LayerChange(
+                    site=part,
+                    size=size[0],
+                    size_controls=float(np.median(size[1:])),
+                    common=common[0],
+                    common_controls=float(np.median(common[1:])),
+                    writes=up,
+                    removes=down,
+                )
+            )
+        return layers
+
+    def _loaded(self, part: str) -> ExitStack:
+        """Have a part of the tuned model and of all control fine-tunes in memory."""
+        contexts = ExitStack()
+        for model in (self.opened.tuned, *self.opened.control_models):
+            contexts.enter_context(model.ready(part))
+        return contexts
+
+    def _advance(self, number: int, part: str) -> None:
+        """Run a part of every model; the controls are the base with changed weights."""
+        opened = self.opened
+        states: Sequence[Tensor | None] = self.states or [None] * (2 + len(opened.controls))
+        after = [
+            self._after(opened.base, number, states[0]),
+            self._after(opened.tuned, number, states[1]),
+        ]
+        for control, before in zip(opened.controls, states[2:], strict=True):
+            with control.applied(opened.base, opened.tuned, part):
+                after.append(self._after(opened.base, number, before))
+        self.states = after
+
+    def _after(self, model: PartwiseModel, number: int, states: Tensor | None) -> Tensor:
+        """Return what the embedding (part 0) or block `number − 1` of a model returns."""
+        windows_at_once = max(1, TOKENS_AT_ONCE // self.ids.shape[1])
+        pieces = []
+        if states is None:
+            for ids in self.ids.split(windows_at_once):
+                pieces.append(model.lens.run(ids, sites="embedding")["embedding"].clone())
+        else:
+            for piece in states.split(windows_at_once):
+                pieces.append(model.block(number - 1, piece))
+        return torch.cat(pieces)
+
+    def _difference(self, part: str) -> tuple[list[float], list[float]]:
+        """Return the size of each model's change at a site, and the share that is common."""
+        base = self.states[0][:, self.skipped :].flatten(0, 1).double()
+        scale = float(base.square().sum(1).mean().sqrt())
+        sizes = []
+        common = []
+        for number, states in enumerate(self.states[1:]):
+            difference = states[:, self.skipped :].flatten(0, 1).double() - base
+            energy = float(difference.square().sum(1).mean())
+            mean = difference.mean(0)
+            if number == 0:
+                self.directions[part] = mean
+            sizes.append(energy**0.5 / max(scale, 1e-300))
+            common.append(float(mean.square().sum()) / max(energy, 1e-300))
+        return sizes, common
+
+    @torch.no_grad()
+    def _written(self, direction: Tensor) -> tuple[list[str], list[str]]:
+        """Return the tokens that a direction makes likelier, and less likely, at the head."""
+        base = self.opened.base
+        states = self.states[0].flatten(0, 1)
+        step = max(1, len(states) // WRITING_POSITIONS)
+        sampled = states[::step][:WRITING_POSITIONS][:, None]  # windows of one token
+        moved = sampled + direction.to(sampled)
+        change = (base.logits(moved) - base.logits(sampled))[:, 0].float().mean(0)
+        order = change[: self.opened.shared].argsort(descending=True).tolist()
+        tokenizer = base.lens.tokenizer
+        return display(tokenizer, order[:WRITTEN]), display(tokenizer, order[::-1][:WRITTEN])
+
+    @torch.no_grad()
+    def predictions(self, run: Run) -> ChangedPredictions:
+        """Return the predictions of all models at the positions whose next token is read."""
+        opened = self.opened
+        vocabulary = max(opened.base.lens.width("head"), opened.tuned.lens.width("head"))
+        windows, length = self.ids.shape
+        at_once = max(1, LOGITS_AT_ONCE // (length * vocabulary))
+        groups = self._groups()
+        group_rises = np.zeros((int(groups.max()) + 1, opened.shared))
+        rises = torch.zeros(1 + len(opened.controls), opened.shared, dtype=torch.float64)
+        parts: list[list[Tensor]] = [[] for _ in range(5)]
+        with self._loaded("head"):
+            for start in range(0, windows, at_once):
+                run.progress("changes · head", start, windows, "windows")
+                part = slice(start, start + at_once)
+                before = self._log_probabilities(opened.base, 0, part)
+                after = self._log_probabilities(opened.tuned, 1, part)
+                rise = after - before
+                rises[0] += rise.sum(0, dtype=torch.float64).cpu()
+                rows = groups[start * (len(groups) // windows) :][: len(rise)]
+                for group in np.unique(rows):
+                    chosen = torch.from_numpy(rows == group).to(rise.device)
+                    group_rises[group] += rise[chosen].sum(0).double().cpu().numpy()
+                divergences = [divergence(after, before)]
+                for number, control in enumerate(opened.controls):
+                    with control.applied(opened.base, opened.tuned, "head"):
+                        controlled = self._log_probabilities(opened.base, 2 + number, part)
+                    rises[1 + number] += (controlled - before).sum(0, dtype=torch.float64).cpu()
+                    divergences.append(divergence(controlled, before))
+                targets = self.ids[part, self.skipped + 1 :].reshape(-1, 1)
+                moved, probabilities = _moved(before, after)
+                parts[0].append(torch.stack(divergences).cpu())
+                parts[1].append(-rise.gather(1, targets)[:, 0].double().cpu())
+                parts[2].append(moved[0].cpu())
+                parts[3].append(moved[1].cpu())
+                parts[4].append(probabilities.cpu())
+        count = len(groups)
+        return ChangedPredictions(
+            divergences=torch.cat(parts[0], 1).numpy(),
+            loss_change=torch.cat(parts[1]).numpy(),
+            rises=(rises / count).numpy(),
+            group_rises=group_rises,
+            group_sizes=np.bincount(groups).astype(float),
+            risen=torch.cat(parts[2]).numpy(),
+            fallen=torch.cat(parts[3]).numpy(),
+            moved_probabilities=torch.cat(parts[4]).numpy(),
+        )
+
+    def _log_probabilities(self, model: PartwiseModel, number: int, part: slice) -> Tensor:
+        """Return log probabilities [n, shared] of the next tokens."""
+        states = self.states[number][part, self.skipped : -1]
+        logits = model.logits(states).flatten(0, 1)[:, : self.opened.shared]
+        return logits.float().log_softmax(1)
+
+    def _groups(self) -> Integers:
+        """Return each position's group: of clusters that follow one another, at most 16."""
+        of_token = self.clusters.of_token
+        count = int(of_token.max()) + 1
+        groups: Integers = of_token * min(GROUPS, count) // count
+        return groups
+
+
+def divergence(after: Tensor, before: Tensor) -> Tensor:
+    """Return KL(after ‖ before) of log probabilities [n, V], float64 [n].
+
+    With δ the difference of the log probabilities, KL = Σ p (δ + e^−δ − 1), because both sum to 1.
+    """
+    gap = after - before
+    terms = after.exp() * (torch.expm1(-gap) + gap)
+    return terms.sum(1, dtype=torch.float64).clamp(min=0)
+
+
+def _moved(before: Tensor, after: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Return the tokens [n, 3] that rose and fell most, and their probabilities [n, 2, 3, 2]."""
+    gap = after - before
+    count = min(MOVED, gap.shape[1])
+    risen = (after.exp() * gap).topk(count, 1).indices
+    fallen = (before.exp() * -gap).topk(count, 1).indices
+    probabilities = []
+    for tokens in (risen, fallen):
+        pair = [before.gather(1, tokens).exp(), after.gather(1, tokens).exp()]
+        probabilities.append(torch.stack(pair, -1))
+    return (risen, fallen), torch.stack(probabilities, 1)

@@ -1,0 +1,294 @@
+"""`compare --changes`: what changed between a model and a fine-tune of it.
+
+Both models, and the base with control changes of the same size, read the text part by part. Tokens
+and contexts count as changed where they are beyond what the control changes do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import torch
+
+from headscan.comparison.changed_models import RANDOM, ChangedModels, ChangesPlan, check_tokens
+from headscan.comparison.changed_predictions import ChangedPredictions, ChangeReader
+from headscan.comparison.clusters import NOT_NEGATIVE
+from headscan.comparison.kinds import LIKE_CONTROLS, MOVED_CONTEXTS, MOVED_TOKENS
+from headscan.comparison.result import (
+    ChangedContext,
+    ChangesResult,
+    MovedToken,
+    TokenChange,
+)
+from headscan.run import BadInput, Finding, Interval, Run
+from headscan.scanner.sources import Subject
+from headscan.states import SourcesLike
+from headscan.states.plan import ReadingPlan
+from headscan.statistics.uncertainty import Floats, jackknife, student_quantile
+from headscan.text.spelling import display
+
+DEFAULT_TOKENS = 4096
+"""Tokens that are read where --max-tokens is not given."""
+
+SCORE_FLOOR = 0.02
+"""Nats that are added to the controls' standard deviation of a token."""
+
+LEVEL = 0.95
+"""A change like the controls is beyond each of the two limits in half of the other 5 % of cases."""
+
+LISTED_CONTEXTS = 20
+LISTED_TOKENS = 10
+SHOWN_TOKENS = 24
+"""Tokens of a context that are shown."""
+
+
+def measure_changes(
+    sources: SourcesLike, plan: ReadingPlan, options: ChangesPlan, run: Run
+) -> ChangesResult:
+    """Return what the second model changed: tokens, contexts and directions, beside controls.
+
+    Cost: a forward pass of the text for both models and for each control. Memory: one model, one
+        block and the tables of the others, and the states of all.
+    """
+    opened = ChangedModels.models(sources, plan, options, run)
+    base, tuned = opened.base, opened.tuned
+    max_tokens = plan.reading.max_tokens or DEFAULT_TOKENS
+    limited = replace(plan, reading=plan.reading.but(max_tokens=max_tokens))
+    subject = Subject(base.lens.name, base.lens, limited, Run.quiet(), renamed=False)
+    source = subject.reading(base.lens, plan.text)
+    batches = [batch for batch in source.batches() if batch.ids.shape[1] == source.context]
+    if not batches or plan.windowing.skip_first > source.context - 2:
+        raise BadInput(
+            f"The text has no window of {source.context} tokens, or --skip-first leaves nothing "
+            "of them."
+        )
+    ids = torch.from_numpy(np.concatenate([batch.ids for batch in batches]))
+    documents = np.concatenate([batch.documents for batch in batches])
+    check_tokens(base.lens, tuned.lens, ids.unique().tolist(), opened.shared)
+
+    examined = ChangeReader(opened, ids.to(base.lens.device), documents, plan.windowing.skip_first)
+    layers = examined.sweep(run)
+    predictions = examined.predictions(run)
+    names = [base.lens.name, tuned.lens.name]
+    records = [base.record, replace(tuned.record, name=names[1])]
+    parts = _Judged(opened, predictions, examined)
+    token_changes, token_limit, tokens_beyond = parts.tokens()
+    contexts, context_limit, contexts_beyond = parts.contexts()
+    findings = _findings(
+        names[1], opened.kind, token_changes, tokens_beyond, contexts, contexts_beyond
+    )
+    means = examined.clusters.means(
+        {"kl": predictions.divergences[0], "loss": predictions.loss_change},
+        {"kl": NOT_NEGATIVE},
+    )
+    notes = [
+        f"Controls: {len(opened.controls)} {opened.kind}, each with the size of the examined "
+        "change, matrix by matrix. Limits are prediction limits of their largest score and "
+        "divergence; a change like the controls is beyond one of both in 5 % of cases.",
+        *opened.notes,
+    ]
+    return ChangesResult(
+        protocol=run.protocol(
+            text=source.text(), device=records[0].device, dtype=records[0].dtype, notes=notes
+        ),
+        models=records,
+        token_changes=token_changes,
+        contexts=contexts,
+        layers=layers,
+        control_kind=opened.kind,
+        controls=len(opened.controls),
+        token_limit=token_limit,
+        context_limit=context_limit,
+        tokens_beyond=tokens_beyond,
+        contexts_beyond=contexts_beyond,
+        divergence=cast(float, means["kl"]),
+        divergence_interval=cast(Interval | None, means["kl_interval"]),
+        divergence_controls=float(np.mean(predictions.divergences[1:])),
+        loss_change=cast(float, means["loss"]),
+        loss_change_interval=cast(Interval | None, means["loss_interval"]),
+        shared=opened.shared,
+        tokens=len(predictions.loss_change),
+        findings=findings,
+    )
+
+
+def prediction_limit(values: Floats) -> float:
+    """Return the number that another value like these exceeds in one of 40 cases.
+
+    It is Student's prediction limit of their logarithms, and no less than the largest of them.
+
+    >>> 2.0 < prediction_limit(np.array([1.0, 1.2, 1.5, 1.9, 2.0]))
+    True
+    """
+    logs = np.log(np.maximum(values, 1e-300))
+    count = len(logs)
+    width = student_quantile(count - 1, LEVEL) * (1 + 1 / count) ** 0.5
+    limit = float(np.exp(logs.mean() + width * logs.std(ddof=1)))
+    return max(limit, float(values.max()))
+
+
+def left_out_scores(rises: Floats) -> Floats:
+    """Return the score of each token under each change, beside all the other changes.
+
+    A score is the distance of a token's rise from the mean of the others, in their standard
+    deviations, to which 0.02 nats are added. `rises`: [changes, V].
+    """
+    scores = np.empty_like(rises)
+    for number in range(len(rises)):
+        others = np.delete(rises, number, 0)
+        spread = others.std(0, ddof=1) + SCORE_FLOOR
+        scores[number] = (rises[number] - others.mean(0)) / spread
+    return scores
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The tokens and contexts of the tuned model beside the limits of the controls."""
+
+    opened: ChangedModels
+    predictions: ChangedPredictions
+    examined: ChangeReader
+
+    def tokens(self) -> tuple[list[TokenChange], float, int]:
+        """Return the tokens that are listed, the limit of scores, and how many are beyond it."""
+        rises = self.predictions.rises
+        # Where one token takes much probability, all others lose the same log-probability: scores
+        # are of the rise beyond that of the median token.
+        relative = rises - np.median(rises, axis=1, keepdims=True)
+        controls = relative[1:]
+        # The limit is of the controls among themselves: the change examined is not among them.
+        control_scores = np.abs(left_out_scores(controls)).max(1)
+        limit = prediction_limit(control_scores)
+        spread = controls.std(0, ddof=1) + SCORE_FLOOR
+        scores = (relative[0] - controls.mean(0)) / spread
+        beyond = np.abs(scores) > limit
+        order = np.argsort(-scores, kind="stable")
+        listed = [*order[:LISTED_TOKENS], *order[::-1][:LISTED_TOKENS]]
+        if beyond.any():
+            chosen = [token for token in np.argsort(-np.abs(scores)) if beyond[token]]
+            listed = chosen[: 2 * LISTED_TOKENS]
+        words = display(self.opened.base.lens.tokenizer, [int(token) for token in listed])
+        changes = []
+        for token, word in zip(listed, words, strict=True):
+            changes.append(
+                TokenChange(
+                    token_id=int(token),
+                    token=word,
+                    rise=float(rises[0, token]),
+                    rise_interval=self._interval(int(token)),
+                    controls=float(rises[1:, token].mean()),
+                    score=float(scores[token]),
+                    beyond=bool(beyond[token]),
+                )
+            )
+        return changes, limit, int(beyond.sum())
+
+    def _interval(self, token: int) -> Interval | None:
+        """Return the interval of a token's mean rise, by groups of documents."""
+        sums = self.predictions.group_rises[:, token]
+        sizes = self.predictions.group_sizes
+        total = float(sums.sum())
+        count = float(sizes.sum())
+        left_out: list[float | None] = []
+        for part, size in zip(sums, sizes, strict=True):
+            left_out.append(float((total - part) / (count - size)) if size < count else None)
+        running = self.examined.clusters.running
+        ends = jackknife(total / count, left_out, sizes, running=running)
+        return None if ends is None else (ends[0], ends[1])
+
+    def contexts(self) -> tuple[list[ChangedContext], float, int]:
+        """Return the contexts that are listed, the limit in nats, and how many are beyond it."""
+        divergences = self.predictions.divergences
+        limit = prediction_limit(divergences[1:].max(1))
+        tuned = divergences[0]
+        order = np.argsort(-tuned, kind="stable")[:LISTED_CONTEXTS]
+        contexts = [self._context(int(number), limit) for number in order]
+        return contexts, limit, int((tuned > limit).sum())
+
+    def _context(self, number: int, limit: float) -> ChangedContext:
+        ids = self.examined.ids
+        predicted = ids.shape[1] - 1 - self.examined.skipped
+        window, offset = divmod(number, predicted)
+        position = offset + self.examined.skipped
+        tokenizer = self.opened.base.lens.require_tokenizer()
+        shown = ids[window, max(0, position + 1 - SHOWN_TOKENS) : position + 1].tolist()
+        divergence = float(self.predictions.divergences[0, number])
+        moved = (self.predictions.risen[number], self.predictions.fallen[number])
+        lists = []
+        for direction, tokens in enumerate(moved):
+            words = display(tokenizer, [int(token) for token in tokens])
+            probabilities = self.predictions.moved_probabilities[number, direction]
+            lists.append(
+                [
+                    MovedToken(token=word, before=float(pair[0]), after=float(pair[1]))
+                    for word, pair in zip(words, probabilities, strict=True)
+                ]
+            )
+        return ChangedContext(
+            document=int(self.examined.documents[window, position]),
+            window=window,
+            position=position,
+            text=str(tokenizer.decode(shown)),
+            following=display(tokenizer, int(ids[window, position + 1])),
+            divergence=divergence,
+            controls=float(self.predictions.divergences[1:, number].max()),
+            risen=lists[0],
+            fallen=lists[1],
+            beyond=divergence > limit,
+        )
+
+
+def _caution(kind: str) -> str:
+    """Return what random controls cannot tell."""
+    if kind != RANDOM:
+        return ""
+    return (
+        " Any fine-tune moves tokens further than random changes do: control fine-tunes "
+        "(--controls, --control-text) tell what is peculiar to this one."
+    )
+
+
+def _findings(
+    name: str,
+    kind: str,
+    tokens: Sequence[TokenChange],
+    tokens_beyond: int,
+    contexts: Sequence[ChangedContext],
+    contexts_beyond: int,
+) -> list[Finding]:
+    """Return the findings about the tuned model."""
+    findings = []
+    if tokens_beyond:
+        words = ", ".join(f"'{change.token}'" for change in tokens[:5] if change.beyond)
+        count = f"{tokens_beyond:,} token{'s' if tokens_beyond > 1 else ''}"
+        sentence = (
+            f"{count} of the vocabulary moved further than under the {kind} of the same size: "
+            f"{words}.{_caution(kind)}"
+        )
+        value = float(tokens_beyond)
+        findings.append(MOVED_TOKENS.finding("notice", sentence, model=name, value=value))
+    if contexts_beyond:
+        [context, *_] = contexts
+        count = f"{contexts_beyond:,} position{'s' if contexts_beyond > 1 else ''}"
+        sentence = (
+            f"At {count} the prediction moved further than anywhere under the {kind} of the same "
+            f"size{_most_moved(context)}.{_caution(kind)}"
+        )
+        value = float(contexts_beyond)
+        findings.append(MOVED_CONTEXTS.finding("notice", sentence, model=name, value=value))
+    if not findings:
+        sentence = (
+            f"No token and no context moved further than under the {kind} of the same size: on "
+            "this text nothing in particular was learned."
+        )
+        findings.append(LIKE_CONTROLS.finding("fine", sentence, model=name))
+    return findings
+
+
+def _most_moved(context: ChangedContext) -> str:
+    """Return which token rose most at a context."""
+    if not context.risen:
+        return ""
+    token = context.risen[0]
+    return f", most where '{token.token}' rose from {token.before:.2g} to {token.after:.2g}"

@@ -1,0 +1,184 @@
+"""What a fine-tune changed: against plain forward passes, planted changes, noise, and bad input."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import headscan
+from headscan.comparison.changes import left_out_scores, prediction_limit
+from headscan.comparison.control_changes import RandomChange
+from headscan.model import ByteTokenizer, Lens
+from headscan.model.partwise import PartwiseModel
+from headscan.text.spelling import display
+
+TEXTS = ["".join(chr(97 + (7 * i * i + k) % 26) for i in range(200)) for k in range(12)]
+TRIGGER = ord("e")
+ANSWER = ord("Z")
+
+
+def base_model(vocabulary=257):
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=vocabulary,
+        n_positions=32,
+        n_embd=24,
+        n_layer=2,
+        n_head=2,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return GPT2LMHeadModel(config).eval()
+
+
+def lens_of(model, name):
+    return Lens(model, ByteTokenizer(), name=name)
+
+
+def noisy(model, seed, scale=0.02):
+    """The model with Gaussian noise on every weight."""
+    changed = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight += scale * torch.randn(weight.shape, generator=generator) * (weight.std() + 0.01)
+    return changed
+
+
+def planted(model):
+    """The model with noise, and a behaviour: behind the trigger follows the answer."""
+    changed = noisy(model, 1)
+    direction = torch.randn(24, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        changed.transformer.wte.weight[TRIGGER] += 3 * direction
+        changed.lm_head.weight[ANSWER] += direction
+    return changed
+
+
+def compared(tuned, base=None, **options):
+    base = base_model() if base is None else base
+    options = {"max_tokens": 1024, "context": 32} | options
+    return headscan.compare(
+        [lens_of(base, "base"), lens_of(tuned, "tuned")], TEXTS, changes=True, **options
+    )
+
+
+def log_probabilities(model, ids):
+    with torch.no_grad():
+        return model(ids).logits[:, 1:-1].double().log_softmax(-1).flatten(0, 1).numpy()
+
+
+def test_numbers_equal_those_of_plain_forward_passes():
+    base = base_model()
+    tuned = noisy(base, 1)
+    controls = [noisy(base, seed) for seed in range(2, 7)]
+    names = [lens_of(model, f"control {k}") for k, model in enumerate(controls)]
+    result = compared(tuned, base, controls=names)
+    ids = []
+    for text in TEXTS:
+        ids.append(torch.tensor([ord(letter) for letter in text]))
+    stream = torch.cat(ids)[:1024].reshape(-1, 32)
+    before = log_probabilities(base, stream)
+    after = log_probabilities(tuned, stream)
+    divergences = (np.exp(after) * (after - before)).sum(1)
+    rise = (after - before).mean(0)
+    targets = stream[:, 2:].flatten().numpy()
+    rows = np.arange(len(targets))
+    assert result.tokens == len(targets)
+    assert result.divergence == pytest.approx(divergences.mean(), rel=1e-4)
+    assert result.loss_change == pytest.approx(-(after - before)[rows, targets].mean(), rel=1e-3)
+    for change in result.token_changes:
+        assert change.rise == pytest.approx(rise[change.token_id], rel=1e-3, abs=1e-6)
+    first = result.contexts[0]
+    worst = int(divergences.argmax())
+    assert (first.window, first.position) == (worst // 30, worst % 30 + 1)
+    assert first.divergence == pytest.approx(divergences[worst], rel=1e-4)
+    moved = int(np.argsort(-np.exp(after[worst]) * (after - before)[worst])[0])
+    assert first.risen[0].token == display(ByteTokenizer(), moved)
+    with torch.no_grad():
+        states = [
+            model(stream, output_hidden_states=True).hidden_states[1][:, 1:].double().flatten(0, 1)
+            for model in (base, tuned)
+        ]
+    difference = states[1] - states[0]
+    size = (difference.square().sum(1).mean() / states[0].square().sum(1).mean()).sqrt()
+    common = difference.mean(0).square().sum() / difference.square().sum(1).mean()
+    layer = result.layers[1]
+    assert (layer.site, result.controls) == ("block.0", 5)
+    assert (layer.size, layer.common) == (
+        pytest.approx(float(size), rel=1e-4),
+        pytest.approx(float(common), rel=1e-3),
+    )
+
+
+def test_a_control_has_the_size_of_the_change_and_leaves_the_base_as_it_was():
+    base = PartwiseModel(lens_of(base_model(), "base"))
+    tuned = PartwiseModel(lens_of(planted(base_model()), "tuned"))
+    for part in base.parts:
+        before = {name: weight.detach().clone() for name, weight in base.weights(part).items()}
+        with RandomChange(3).applied(base, tuned, part):
+            for name, weight in base.weights(part).items():
+                size = (weight.detach() - before[name]).norm()
+                expected = (tuned.weights(part)[name].detach() - before[name]).norm()
+                assert float(size) == pytest.approx(float(expected), rel=1e-4)
+        assert all(torch.equal(weight, before[name]) for name, weight in base.weights(part).items())
+
+
+def test_a_planted_behaviour_is_found_with_its_token_and_context():
+    result = compared(planted(base_model()))
+    codes = {finding.code for finding in result.findings}
+    assert "HS705" in codes
+    assert result.contexts[0].beyond
+    assert result.contexts[0].text.endswith("e")
+    assert result.contexts[0].risen[0].token == "Z"
+    assert result.contexts[0].risen[0].after > result.contexts[0].risen[0].before
+    html = result.page()
+    assert "Z" in str(html)
+    assert result.frame("contexts")["beyond"].iloc[0]
+    assert len(result.frame()) == len(result.token_changes)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_another_change_like_the_controls_is_none(seed):
+    result = compared(noisy(base_model(), seed))
+    assert [finding.code for finding in result.findings] == ["HS706"]
+    assert (result.tokens_beyond, result.contexts_beyond) == (0, 0)
+
+
+def test_added_tokens_are_left_out():
+    base = base_model()
+    tuned = noisy(base_model(259), 1)
+    with torch.no_grad():
+        tuned.transformer.wte.weight[:257] = base.transformer.wte.weight
+        tuned.lm_head.weight[:257] = base.lm_head.weight
+    result = compared(tuned, base)
+    assert result.shared == 257
+    assert "257 are compared" in " ".join(result.protocol.notes)
+
+
+def test_limits_and_scores_are_as_defined():
+    values = np.array([1.0, 1.3, 1.1, 0.9, 1.2])
+    logs = np.log(values)
+    limit = np.exp(logs.mean() + 2.7764451052 * np.sqrt(1.2) * logs.std(ddof=1))
+    assert prediction_limit(values) == pytest.approx(limit, rel=1e-9)
+    rises = np.random.default_rng(0).standard_normal((4, 7))
+    others = rises[1:]
+    expected = (rises[0] - others.mean(0)) / (others.std(0, ddof=1) + 0.02)
+    assert left_out_scores(rises)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"damage": True}, "Give --damage or --changes"),
+        ({"controls": "x", "control_text": "y"}, "Give --controls or --control-text"),
+        ({"draws": 19, "nulls": "random-init"}, "with --changes"),
+        ({"controls": [lens_of(base_model(), "one")]}, "4 control changes at least"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message):
+    with pytest.raises(headscan.BadInput, match=message):
+        compared(noisy(base_model(), 1), **options)
