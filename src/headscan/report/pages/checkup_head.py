@@ -111,8 +111,7 @@ def _verdict(result: CheckupResult) -> str:
     alarms = _alarms_by_model(result)
     undecided = _undecided(result)
     several = len(result.examinations) > 1
-    healthy_count = len(result.examinations) - len(alarms) - len(undecided)
-    other_models = "The others: no alarm." if healthy_count > 1 else "The other: no alarm."
+    other_models = _without_alarm(result)
     shortages = []
     for examined in undecided:
         prefix = f"{examined.model}: " if several else ""
@@ -125,8 +124,8 @@ def _verdict(result: CheckupResult) -> str:
         scope = " in any of them" if several else ""
         return f"None of the alarms is raised{scope}. {_leak_sentence(result)}".strip()
     if not alarms:
-        sentences = [" ".join(shortages), other_models if healthy_count else ""]
-        return " ".join(filter(None, [*sentences, _leak_sentence(result)]))
+        sentences = [" ".join(shortages), uncertain, other_models, _leak_sentence(result)]
+        return " ".join(filter(None, sentences))
 
     sentences = [_named_alarms(alarms, several)]
     if not several and result.examinations[0].too_few:
@@ -134,9 +133,22 @@ def _verdict(result: CheckupResult) -> str:
         sentences.append(f"{shortage}: no other alarm on the text could be raised.")
     else:
         sentences += shortages
-    if healthy_count:
-        sentences.append(other_models)
-    return " ".join(sentences)
+    return " ".join(filter(None, [*sentences, uncertain, other_models]))
+
+
+def _without_alarm(result: CheckupResult) -> str:
+    """Return that the other models have no alarm; empty where each has one, or may have one."""
+    alarms = _alarms_by_model(result)
+    clear = [
+        examined
+        for examined in result.examinations
+        if examined.model not in alarms
+        and not examined.too_few
+        and not _possible_alarms(result, examined)
+    ]
+    if not clear:
+        return ""
+    return "The others: no alarm." if len(clear) > 1 else "The other: no alarm."
 
 
 def _uncertain(result: CheckupResult, examined: Examination, several: bool) -> str:
