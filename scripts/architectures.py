@@ -405,20 +405,17 @@ def quieten() -> None:
 
 VERBS: dict[str, Callable[[Lens], Any]] = {
     "invert": lambda lens: headscan.invert(lens, PROMPT, at="block.1", method="exact"),
-    "attribute": lambda lens: headscan.attribute(lens, PROMPT, method="gradient"),
-    "weights": headscan.weights.run,
+    "attribute": lambda lens: headscan.attribute(lens, PROMPT, method="gradient-x-input"),
+    "weights": lambda lens: headscan.weights(lens),
     "damage": lambda lens: headscan.compare(
         lens, TEXT, damage=True, against="q4_0", context=16, max_tokens=64
     ),
     "privacy of states": lambda lens: release(lens, "states", sites="block.1"),
     "privacy of the cache": lambda lens: release(lens, "cache"),
     "privacy of logits": lambda lens: release(lens, "logits"),
-    "checkup": lambda lens: headscan.checkup(lens, TEXT, context=32, max_tokens=2048, budget="2m"),
+    "checkup": lambda lens: headscan.checkup(lens, TEXT, context=32, max_tokens=512),
 }
-TRIED = [
-    *("gpt2", "granite", "gemma2", "jamba", "qwen3_moe", "big_bird", "longformer", "t5", "marian"),
-    "bert",
-]
+TRIED = ["gpt2", "granite", "jamba", "qwen3_moe", "longformer", "t5"]
 """Model types on which the verbs run: one of each kind of wiring."""
 TEXT = "The hen walked to the sea and slept in the rain. Then she went home, for it was wet. " * 40
 PROMPT = "The hen slept"

@@ -190,7 +190,12 @@ class CheckupInputs:
 
     def reading_of(self, max_tokens: int | None) -> dict[str, Any]:
         """Return the options of a verb that reads at most so many tokens of the text."""
-        return self.reading.part(Reading) | {"max_tokens": max_tokens}
+        reading = self.reading
+        return {
+            "documents": reading.documents,
+            "field": reading.field,
+            "max_tokens": max_tokens,
+        }
 
     def require_text(self) -> TextLike:
         """Return the text; there is one wherever a model is examined."""

@@ -278,6 +278,7 @@ def _scan_unit(
             sample=0,
             seed=inputs.seed,
             progress=progress,
+            start=inputs.reading.start,
             **inputs.reading_of(max_tokens),
         )
         made.append(result)

@@ -144,8 +144,9 @@ def _sites_of_trial(model: Any, shape: tuple[int, int]) -> tuple[tuple[Stack, ..
 
 
 def _trial(model: Any, shape: tuple[int, int]) -> Trace:
+    inputs = probe_inputs(model, shape, seed=0)
     try:
-        return trace_calls(model, probe_inputs(model, shape, seed=0), shape)
+        return trace_calls(model, inputs, shape)
     except FAULTS_OF_A_TRIAL as error:
         if exhausted(error):
             raise
