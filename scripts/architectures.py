@@ -406,7 +406,7 @@ def quieten() -> None:
 VERBS: dict[str, Callable[[Lens], Any]] = {
     "invert": lambda lens: headscan.invert(lens, PROMPT, at="block.1", method="exact"),
     "attribute": lambda lens: headscan.attribute(lens, PROMPT, method="gradient-x-input"),
-    "weights": lambda lens: headscan.weights(lens),
+    "weights": headscan.weights.run,
     "damage": lambda lens: headscan.compare(
         lens, TEXT, damage=True, against="q4_0", context=16, max_tokens=64
     ),
