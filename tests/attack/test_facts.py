@@ -12,9 +12,9 @@ def test_every_verb_takes_part():
     assert set(attacked_verbs()) == set(CASES)
 
 
-@pytest.mark.parametrize("verb", ["weights", "attribute", "evaluate"])
+@pytest.mark.parametrize("verb", ["weights", "attribute"])
 def test_no_fact_changes_unseen(verb):
-    assert attack(4, seed=3, names=[verb]) == []
+    assert attack(3, seed=3, names=[verb]) == []
 
 
 def test_every_setting_is_compared():

@@ -51,21 +51,20 @@ def earlier(baseline: str | os.PathLike[str] | None, verb: str) -> set[tuple[obj
         path = path / "result.json" if path.is_dir() else path
         stored = json.loads(read_at_most(path).decode())
         kind = stored["protocol"]["verb"]
-        schema = stored["schema"]
-        if not isinstance(kind, str) or not isinstance(stored["kind"], str):
-            raise TypeError("no name of a verb")
-        rows = [(row["code"], row["model"], row["site"]) for row in stored["findings"]]
+        schema = stored.get("schema")
+        has_kind = isinstance(stored.get("kind"), str)
+        rows = {(row["code"], row["model"], row["site"]) for row in stored["findings"]}
     except FileNotFoundError:
         raise BadInput(f"--baseline: there is no file {path}.") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadInput(f"--baseline: {path} is no result.json of headscan.") from None
     if kind != verb:
         raise BadInput(f"--baseline: {path} is a result of {kind}, not of {verb}.")
-    if schema != SCHEMA:
+    if schema != SCHEMA or not has_kind:
         raise BadInput(
-            f"--baseline: {path} has the schema {str(schema)[:20]}; this version reads {SCHEMA}."
+            f"--baseline: {path} is no result.json that this version reads (schema {SCHEMA})."
         )
-    return set(rows)
+    return rows
 
 
 @dataclass(frozen=True)
