@@ -51,6 +51,7 @@ UNTIMED = frozenset(
         "faithfulness_intervals_cover",
         "how_many_untrained_twins_lie_within_the_null",
         "how_often_the_checkup_is_wrong",
+        "the_checkup_on_what_it_has_not_seen",
         "intervals_of_tail_exponents_cover",
         "the_checkup_names_injected_faults",
         "the_monitor_names_collapses_and_leaves_healthy_runs_alone",

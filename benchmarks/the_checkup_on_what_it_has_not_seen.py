@@ -9,8 +9,8 @@ Four faults (marked) are of a kind for which a condition exists that was made in
 fault of that kind, with another dose. Leaks, remedies and random weights, which raise no alarm, are
 left out. A fault is *found* where the checkup raises an alarm, *named first* where the first alarm
 is one of the codes in `admitted`; `times` is the loss over that of the healthy model. With --write
-the tables go into docs/checkup.md. It takes about fifteen minutes on two cores, a third of them for
-the model of 1.5 billion parameters. Models and texts are those of HEADSCAN_ASSETS and
+the tables go into lab/docs/methods/checkup.md. It takes about fifteen minutes on two cores, a third
+of them for the model of 1.5 billion parameters. Models and texts are those of HEADSCAN_ASSETS and
 HEADSCAN_REAL; what is absent is left out, and named.
 """
 
@@ -42,8 +42,12 @@ import headscan
 from headscan.diagnosis.measurements import Measurements
 from headscan.model import Lens
 
-PAGE = Path(__file__).parents[1] / "docs" / "checkup.md"
+PAGE = Path(__file__).parents[1] / "lab" / "docs" / "methods" / "checkup.md"
 MARKS = ("<!-- unseen -->", "<!-- /unseen -->")
+HEADING = """## What took no part
+
+Twelve healthy pairs and twelve faults, written down before any was tried; no limit was
+changed after it."""
 SENTENCES = {"documents": "lines", "max_tokens": 40_000, "budget": "10m"}
 TOKENS = {"max_tokens": 2048, "context": 64, "budget": "10m"}
 CHARACTERS = 300_000
@@ -284,7 +288,7 @@ def main() -> None:
     )
     parser.add_argument("--pairs", default=",".join(map(str, range(len(PAIRS)))))
     parser.add_argument("--models", default="stories260K,gpt-vanilla")
-    parser.add_argument("--write", action="store_true", help="write docs/checkup.md")
+    parser.add_argument("--write", action="store_true", help="write lab/docs/methods/checkup.md")
     arguments = parser.parse_args()
     healthy = healthy_rows([PAIRS[int(number)] for number in arguments.pairs.split(",") if number])
     faulty = []
@@ -305,7 +309,8 @@ def main() -> None:
     if arguments.write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
         after = rest.partition(MARKS[1])[2]
-        page = f"{before}{MARKS[0]}\n\n{written.getvalue().strip()}\n\n{MARKS[1]}{after}"
+        tables = f"{HEADING}\n\n{written.getvalue().strip()}"
+        page = f"{before.rstrip()}\n\n{MARKS[0]}\n\n{tables}\n\n{MARKS[1]}\n{after.lstrip()}"
         PAGE.write_text(page, encoding="utf-8")
 
 

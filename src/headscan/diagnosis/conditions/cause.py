@@ -304,7 +304,7 @@ def embedding_scale(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> S
     threshold=HIGHER,
     known=True,
     unit="times the highest of healthy models",
-    source="the reference population (docs/population.md)",
+    source="the reference population (docs/generated/population.md)",
     lacks=("loss",),
     silent="no healthy reference model of about its size read this text",
     sentence="Loss over that of counting pairs of tokens (HS201), over the highest of the healthy "
