@@ -1,7 +1,7 @@
 """Write the pictures of docs/gallery.md and docs/five-pictures.md: figures of results, as SVG.
 
     python scripts/gallery.py DIR FIGURE[=NAME] ...     figures of a saved result
-    python scripts/gallery.py --five                    the five pictures, run anew (two minutes)
+    python scripts/gallery.py --five                   three of the five pictures, run anew
 
 FIGURE is a figure's name on the page (`anatomy-0`). Needs `headscan[figures]`; `headscan figures`
 writes all of a page.
@@ -16,8 +16,6 @@ from pathlib import Path
 import headscan
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "gallery"
-PROMPT = "Once upon a time there was a cat. It was"
-NOISE = (0.4, 0.8, 1.6, 3.2)
 FIVE: dict[str, tuple[str, Callable[[], headscan.Result]]] = {
     "five-cone": (
         "average_cosine",
@@ -32,16 +30,6 @@ FIVE: dict[str, tuple[str, Callable[[], headscan.Result]]] = {
     "compare-cka": (
         "cka",
         lambda: headscan.compare(["gpt-vanilla", "gpt-headless"], "stories", max_tokens=8192),
-    ),
-    "five-bits": (
-        "bits",
-        lambda: headscan.privacy(
-            "gpt-vanilla", "stories", sites="block.2", noise=NOISE, windows=2, candidates=256
-        ),
-    ),
-    "five-faithful": (
-        "curves",
-        lambda: headscan.attribute("gpt-vanilla", PROMPT, method="occlusion"),
     ),
 }
 
