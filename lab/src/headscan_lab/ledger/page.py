@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from headscan_lab.ledger.independent import INDEPENDENT
 from headscan_lab.ledger.run import ClaimRecord, ModelFinding, ReproduceResult
 from headscan_lab.ledger.statement import DOCUMENTS
 from headscan_lab.ledger.untested import NOT_TESTED
@@ -116,6 +117,7 @@ def _details(record: ClaimRecord) -> list[str]:
         "Planted case": f"{record.planted.name}: {planted}",
         "Free choice": record.range,
         "Published": record.published,
+        "Independent code": INDEPENDENT.get(record.id, ""),
         "Instead": record.corrected,
         "Command": f"`{record.command}`" if record.command else "",
     }
