@@ -352,7 +352,7 @@ def _wipers(_seed: int) -> list[Curve]:
     curves = []
     for method in ("gradient-x-input", "occlusion", "combined"):
         result = attribute(DEFAULT_MODEL, prompt, method=method)
-        names = [f"{index} {token.text}" for index, token in enumerate(result.tokens)]
+        names = [f"{index} {token}" for index, token in enumerate(result.tokens)]
         curves.append(Curve(method, names, [float(score) for score in result.scores]))
     return curves
 
