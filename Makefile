@@ -1,7 +1,8 @@
 # make scan   examine the embedded models on the embedded text     make test   the whole test suite
 # make bench  run benchmarks/ and write BENCHMARKS.md (hours; what no clock decides runs first)     make lint   ruff and mypy
-# make ledger   run the claims of the literature on stand-ins and on the real models that are here, and write lab/docs/ledger.md (some
-#                  hours; stopped, it goes on where it was; SMALL=1 leaves real models out)
+# make ledger   try the statements of the literature on the models that are here, and write lab/docs/ledger.md (ten minutes of one core with
+#                  small models; a model of 1.5 billion parameters adds half an hour; stopped, it goes on where it was; SMALL=1 leaves real
+#                  models out)
 # make reproduce   the same, and hold the bounds on leaks in 1,000 cells, all 105³ prompts of a small model enumerated
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
 # make architectures   build a tiny model of every entry of transformers' mappings, compare all sites with its own states, and write

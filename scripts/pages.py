@@ -51,7 +51,7 @@ EXAMPLES = {
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 "
     "--formats dense,column",
     "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",
-    "reproduce": "reproduce S3 S8 P2 P4",
+    "reproduce": "reproduce S3 P2 P4",
 }
 """A command a kind, short enough for a test; those of `reproduce` end in two different verdicts.
 """

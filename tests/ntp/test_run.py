@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import headscan
 import headscan.ntp as ntp
+from headscan.model import specimen_path
 from headscan.ntp.contexts import observe, observe_in_text, start_tokens
 from headscan.run.errors import BadInput
 from headscan.text.counts import count
@@ -382,8 +384,9 @@ def test_a_model_of_fewer_words_is_refused_before_any_work(tmp_path):
     def progress(*_step):
         raise AssertionError("something was counted")
 
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 100}')
+    shutil.copytree(specimen_path("gpt-headless"), tmp_path / "small")
+    config = tmp_path / "small" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"vocab_size": 100}))
     with pytest.raises(BadInput, match="has 100 words, the tokenizer of the count 4096"):
         headscan.ntp.run(
             TEXT, model=["gpt-vanilla", str(tmp_path / "small")], order=1, progress=progress

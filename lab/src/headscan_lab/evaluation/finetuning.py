@@ -190,7 +190,8 @@ class FineTunedPairs(FineTuned):
 
 def _joined(subject: Evaluated, pairs: Sequence[SentencePair]) -> Labelled:
     """Return each pair as one text."""
-    separator = subject.tokenizer.sep_token or subject.tokenizer.eos_token or "\n"
+    marks = (getattr(subject.tokenizer, name, None) for name in ("sep_token", "eos_token"))
+    separator = next((mark for mark in marks if mark), "\n")
     texts = [f"{pair.left} {separator} {pair.right}" for pair in pairs]
     return Labelled(texts, np.array([pair.label for pair in pairs]))
 

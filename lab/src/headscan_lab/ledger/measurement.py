@@ -16,9 +16,6 @@ import numpy.typing as npt
 from headscan.run import Interval
 from headscan.statistics.uncertainty import score_interval, student, student_quantile
 
-SHARE_TEST = "Wilson's interval on the effective number of tokens, clustered by prompt and seed"
-DIFFERENCE_TEST = "Newcombe's interval of a difference of two shares, clustered by prompt and seed"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
@@ -166,22 +163,3 @@ def _bounded_interval(values: Sequence[float], prompts: int, bounds: Interval) -
 def exactly(name: str, value: float, *, unit: str, seeds: int = 1) -> Measurement:
     """Return a number that is computed and not sampled, on `seeds` instances."""
     return Measurement(name=name, value=value, interval=(value, value), unit=unit, seeds=seeds)
-
-
-SEEDS = 5
-"""The repeats of an experiment, each with another seed."""
-PROMPTS = 20
-"""The least number of prompts of a repeat.
-
-Where all 100 agree the interval is 0.038 wide, so that a share of 0 or 1 decides every rule; at a
-half it reaches 0.1 to either side.
-"""
-
-
-def repeat_seeds(seed: int, times: int = 1) -> list[int]:
-    """Return the seeds of the repeats, `times` times five, under a master seed.
-
-    >>> repeat_seeds(3)
-    [3000, 3001, 3002, 3003, 3004]
-    """
-    return [1000 * seed + repeat for repeat in range(SEEDS * times)]

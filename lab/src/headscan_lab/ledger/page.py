@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from headscan_lab.ledger.run import ClaimRecord, ModelFinding, ReproduceResult
+from headscan_lab.ledger.independent import INDEPENDENT
+from headscan_lab.ledger.run import ClaimRecord, ModelFinding, ReproduceResult, all_statements
 from headscan_lab.ledger.statement import DOCUMENTS
 from headscan_lab.ledger.untested import NOT_TESTED
 from headscan_lab.pages.reproduce import MEANINGS, NOTES, SIGNS, summary, with_interval
@@ -39,6 +40,7 @@ def ledger_page(result: ReproduceResult) -> str:
         "|---|---|---|---|---|",
         *(_row(record) for record in result.claims),
         "",
+        *_not_tried(result),
         "## Not tested, and why",
         "",
         "| Document | Statement | Why |",
@@ -62,6 +64,18 @@ def _models(result: ReproduceResult) -> list[str]:
         about = f"- {model.name}: {model.architecture}, {model.depth} blocks of width {model.width}"
         lines.append(f"{about}, V = {model.vocabulary:,}, {size}. {model.dequantised}".rstrip())
     return [*lines, ""] if lines else []
+
+
+def _not_tried(result: ReproduceResult) -> list[str]:
+    """Return a list of the statements that this run did not try."""
+    tried = {record.id for record in result.claims}
+    rows = [
+        f"- {id}: {statement.statement} `headscan reproduce {id}`"
+        for id, statement in all_statements().items()
+        if id not in tried
+    ]
+    lead = "The run was of some statements only, or was stopped; `make ledger` goes on with these."
+    return ["## Not tried in this run", "", lead, "", *rows, ""] if rows else []
 
 
 def _cell(text: str) -> str:
@@ -116,6 +130,7 @@ def _details(record: ClaimRecord) -> list[str]:
         "Planted case": f"{record.planted.name}: {planted}",
         "Free choice": record.range,
         "Published": record.published,
+        "Independent code": INDEPENDENT.get(record.id, ""),
         "Instead": record.corrected,
         "Command": f"`{record.command}`" if record.command else "",
     }

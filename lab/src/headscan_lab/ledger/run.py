@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, Unpack
+from typing import Annotated, Literal, TypeAlias, TypeVar, Unpack
 
 from pydantic import TypeAdapter
 
@@ -42,6 +42,8 @@ from headscan_lab.ledger.statement import (
 FigureDocument = Literal["slides", "paper", "article"]
 EvidenceSide: TypeAlias = Literal["for", "against", "beside"]
 MADE_HERE = "made here"
+PLANTED = "planted"
+T = TypeVar("T", Measurement, "ModelFinding")
 ORDER = "SPAL"  # slides, paper, article, later
 
 
@@ -266,7 +268,7 @@ def reproduce(
         run.identify(f"model {number}", fingerprint(model))
     found: dict[str, list[ModelFinding]] = {id: [] for id in chosen}
     planted: dict[str, Measurement] = {}
-    total = len(chosen) * (1 + len(models))
+    total = sum(len(models) if item.models == "trained" else 1 for item in chosen.values())
     # Model by model, so that a large one is read once.
     for kind, record in models.items():
         for id, statement in chosen.items():
@@ -278,7 +280,8 @@ def reproduce(
         if statement.models != "trained":
             make = partial(_finding, statement, "", None, seed)
             found[id].append(_unit(run, id, statement, None, seed, make))
-        planted[id] = run.unit(f"planted-{id}", Measurement, partial(statement.planted, seed))
+        plant = partial(_stored, statement, PLANTED, seed, partial(statement.planted, seed))
+        planted[id] = run.unit(f"planted-{id}", Measurement, plant)
         run.progress("experiments", sum(map(len, found.values())), total, "experiments")
     return ReproduceResult(
         protocol=run.protocol(),
@@ -324,28 +327,29 @@ def fingerprint_hash(model: ModelRecord) -> str:
     return hashlib.sha256(repr(fingerprint(model)).encode()).hexdigest()[:16]
 
 
-def _stored(
-    statement: Statement, model: str, seed: int, make: Callable[[], ModelFinding]
-) -> ModelFinding:
-    """Return a finding from the folder HEADSCAN_LEDGER, or make and store it.
+def _stored(statement: Statement, part: str, seed: int, make: Callable[[], T]) -> T:
+    """Return what is stored in the folder HEADSCAN_LEDGER, or make and store it.
 
     It is made anew when the experiment's module or the region has changed.
+
+    Args:
+        part: the model's hash, "made-here" or "planted".
     """
     folder = os.environ.get("HEADSCAN_LEDGER")
     if folder is None:
         return make()
     code = inspect.getsource(inspect.getmodule(statement.observe))  # type: ignore[arg-type]
-    key = (__version__, statement.id, str(statement.counts), model, seed, code)
+    key = (__version__, statement.id, str(statement.counts), part, seed, code)
     file = Path(folder) / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.json"
-    adapter = TypeAdapter(ModelFinding)
+    adapter: TypeAdapter[T] = TypeAdapter(Measurement if part == PLANTED else ModelFinding)
     if file.is_file():
         return adapter.validate_json(file.read_bytes())
-    finding = make()
+    made = make()
     file.parent.mkdir(parents=True, exist_ok=True)
     partial_file = file.with_suffix(f".{os.getpid()}")
-    partial_file.write_bytes(adapter.dump_json(finding))
+    partial_file.write_bytes(adapter.dump_json(made))
     partial_file.rename(file)
-    return finding
+    return made
 
 
 def _finding(statement: Statement, kind: str, model: ModelRecord | None, seed: int) -> ModelFinding:

@@ -137,6 +137,11 @@ class Statement:
     corrected: str = ""
     command: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """The statement, by the name that every registered item has for its words."""
+        return self.statement
+
 
 STATEMENTS: Registry[Statement] = Registry("statement", "headscan_lab.ledger.experiments")
 """Every statement by its id; `headscan_lab.ledger.experiments` holds them."""

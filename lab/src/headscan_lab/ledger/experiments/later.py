@@ -31,6 +31,19 @@ def before_head(kind: str, seed: int, count: int, text: str) -> tuple[Tensor, Te
     return states[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
 
 
+def require_wide_head(kind: str) -> Tensor:
+    """Return the head's weight; raise BadInput where it has fewer than eight rows a dimension."""
+    lens = lens_of(kind)
+    weight = lens.output_embeddings
+    assert weight is not None
+    if weight.shape[0] < 8 * weight.shape[1]:
+        raise BadInput(
+            f"The head of {lens.name} has {weight.shape[0] / weight.shape[1]:.1f} rows a "
+            "dimension; the papers' models have eight or more."
+        )
+    return weight
+
+
 @cache
 def _basis(kind: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the root L of the second moment of states, its inverse, and the logits' directions.
@@ -86,6 +99,7 @@ def _predicts(kind: str, seed: int, text: str) -> bool:
 
 def _low_rank_head(kind: str, seed: int) -> Observation:
     width = before_head(kind, seed, JUDGED, "stories")[0].shape[1]
+    require_wide_head(kind)
     texts = [text for text in ("stories", "reference") if _predicts(kind, seed, text)]
     if not texts:
         raise BadInput(f"{lens_of(kind).name} predicts neither text better than token counts do.")
@@ -135,15 +149,8 @@ enter(
 
 
 def _lost_gradient(kind: str, seed: int) -> Observation:
-    lens = lens_of(kind)
     states, follows = before_head(kind, seed, JUDGED, "stories")
-    weight = lens.output_embeddings
-    assert weight is not None
-    if weight.shape[0] < 8 * weight.shape[1]:
-        raise BadInput(
-            f"The head of {lens.name} has {weight.shape[0] / weight.shape[1]:.1f} rows a "
-            "dimension; the paper's models have eight or more."
-        )
+    weight = require_wide_head(kind)
     gradient = GradientThroughHead(weight, best=False)
     values = []
     for name, half in (("first half", slice(None, None, 2)), ("second half", slice(1, None, 2))):

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.inversion import Decoder, Descended, Descent, descend, exact, joint, preset
+from headscan.inversion import Decoder, Descended, Descent, descend, exact, preset
 from headscan.inversion.sequential import Sequential, one_after_another
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
@@ -37,6 +38,7 @@ PROMPTS = 20  # that are judged
 LARGE_PROMPTS = 4  # of a model with a large vocabulary
 STEPS = 150
 SEARCHED_PROMPTS = 4
+CANDIDATES_AT_ONCE = 1024
 
 INDIRECT = (
     Descent(),
@@ -158,8 +160,10 @@ def _tuned(lens: Lens, kind: str, recovery: Recovery, seed: int) -> Tuned:
     choice = Tuned(INDIRECT[0], "nearest")
     candidates = INDIRECT if recovery.method == "indirect" else DIRECT
     for base in candidates[:3] if large else candidates:
+        if best == 1.0:
+            break
         settings = replace(
-            base, loss=recovery.loss, steps=STEPS, seed=seed, check_every=0, null_space=False
+            base, loss=recovery.loss, steps=STEPS, seed=seed, check_every=25, null_space=False
         )
         vectors = task.descended(settings).vectors
         decodings: tuple[Decoding, ...] = ("nearest", "pinv")
@@ -180,7 +184,8 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
     lens = random_lens(kind, seed) if kind in ("llama", "gpt2") else lens_of(kind)
     large = lens.input_embeddings.numel() > LARGE_TABLE
     tuned = _tuned(lens, kind, recovery, seed)
-    task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else PROMPTS)
+    count = 2 * PROMPTS if recovery.scored == "hidden" else PROMPTS  # one token a prompt
+    task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else count)
     chance = 1 / task.ready.vocabulary_size
     settings = tuned.settings
     way = (
@@ -195,22 +200,35 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
     published = replace(PUBLISHED[recovery.method], loss=recovery.loss, steps=STEPS, seed=seed)
     published_hits = _hits(_decoded(task, published, "pinv"), task, recovery.scored)
     shares.append(share_of("the published settings", [published_hits.numpy()], chance=chance))
-    return (*shares, _searched(task, recovery, chance))
+    return (*shares, _searched(task, chance))
 
 
-def _searched(task: _Task, recovery: Recovery, chance: float) -> Measurement:
-    """Return the share that a search of the same outputs finds of some of the prompts."""
-    rows = []
-    for number in range(min(SEARCHED_PROMPTS, len(task.ids))):
-        allowed = None if task.allowed is None else task.allowed[number]
-        if task.ready.kept(LENGTH) == list(range(LENGTH)) and task.ready.causal:
-            found = exact(task.ready, [task.target[number]], allowed=allowed)[0].tokens
-        else:
-            found = joint(task.ready, task.target[number], LENGTH, allowed=allowed).tokens
-        rows.append(found)
-    part = replace(task, ids=task.ids[: len(rows)])
-    hits = _hits(torch.tensor(rows), part, recovery.scored)
-    return share_of("a search of the same outputs", [hits.numpy()], chance=chance)
+@torch.no_grad()
+def _searched(task: _Task, chance: float) -> Measurement:
+    """Return the share that a search of the same outputs finds of some of the prompts.
+
+    Where every output of a causal slice is given, all tokens are searched; elsewhere the first one,
+    the others known.
+    """
+    count = min(SEARCHED_PROMPTS, len(task.ids))
+    if task.ready.kept(LENGTH) == list(range(LENGTH)) and task.ready.causal:
+        rows = []
+        for number in range(count):
+            allowed = None if task.allowed is None else task.allowed[number]
+            rows.append(exact(task.ready, [task.target[number]], allowed=allowed)[0].tokens)
+        found = torch.tensor(rows) == task.ids[:count]
+        return share_of("a search of the same outputs", [found.double().numpy()], chance=chance)
+    hits = []
+    for ids, target in zip(task.ids[:count], task.target[:count], strict=True):
+        candidates = ids.repeat(task.ready.vocabulary_size, 1)
+        candidates[:, 0] = torch.arange(len(candidates))
+        residuals = [
+            (task.ready.run(part) - target).flatten(1).norm(dim=1)
+            for part in candidates.split(CANDIDATES_AT_ONCE)
+        ]
+        hits.append([float(torch.cat(residuals).argmin() == ids[0])])
+    name = "a search of the first token, the others known"
+    return share_of(name, [np.array(hits)], chance=chance)
 
 
 def _observation(shares: tuple[Measurement, ...], region: Region) -> Observation:
@@ -255,6 +273,12 @@ def _open(recovery: Recovery) -> Callable[[int], Measurement]:
     return measured
 
 
+_FOUND = "prompts of six tokens that a tuned descent finds"
+MEASURED = {
+    "all": f"share of the tokens of 20 {_FOUND}",
+    "hidden": f"share of the first tokens, whose own output is hidden, of 40 {_FOUND}",
+    "anywhere": f"share of the tokens of 20 {_FOUND} anywhere in its answer",
+}
 Suits = Literal["gpt2", "llama", "gpt2 or llama"]
 
 
@@ -289,9 +313,7 @@ def _enter(
             document="article",
             place=place,
             statement=statement,
-            measured="share of the tokens of 20 prompts of six tokens that a tuned descent finds"
-            + (" at positions whose own output is hidden" if recovery.scored == "hidden" else "")
-            + (" anywhere in its answer" if recovery.scored == "anywhere" else ""),
+            measured=MEASURED[recovery.scored],
             counts=counts,
             control="a search of the same outputs; the published settings",
             turned_by=f"a share outside: {counts} counts",
@@ -397,7 +419,10 @@ _enter(
     "Untrained self-attention alone gives the words of the prompt.",
     Region(0.8, None),
     Recovery(
-        at="block.0 only=attention residual=false causal=false", scored="anywhere", untrained=True
+        at="block.0 only=attention residual=false causal=false",
+        loss="cosine",
+        scored="anywhere",
+        untrained=True,
     ),
     "llama",
     published="'blue is The sky'",
