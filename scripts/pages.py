@@ -30,6 +30,7 @@ EXAMPLES = {
     "--sites embedding,block.4 --measures rogue",
     "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites "
     "block.0,block.1",
+    "verification": "states gpt-vanilla --verify {dump}",
     "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 "
     "--sites embedding,block.* --draws 19",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla "
@@ -88,7 +89,10 @@ def materials(folder: Path) -> dict[str, str]:
             path,
             (rows + 0.5 * draw.standard_normal(rows.shape) + 20 * np.eye(8)[0]).astype(np.float32),
         )
-    return {name: str(path) for name, path in paths.items()} | {"sets": str(folder / "sets")}
+    dump = folder / "dump.npz"
+    np.savez(dump, layer=draw.standard_normal((64, 128)), token_ids=np.arange(64) + 5)
+    paths |= {"sets": folder / "sets", "dump": dump}
+    return {name: str(path) for name, path in paths.items()}
 
 
 def _command(kind: str, folder: Path) -> str:

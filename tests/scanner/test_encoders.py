@@ -230,9 +230,11 @@ def test_a_live_encoder_is_read_as_it_is_now(live):
     lens = open_model(changed, Loading(device="cpu"))
     assert (lens.sentence.length, lens.sentence.pooling) == (16, ("cls",))
     assert lens.identity() != identity
+    changed.prompts["query"] = "find: "
     changed.default_prompt_name = "query"
-    with pytest.raises(BadInput, match="puts the prompt 'query' before its texts"):
-        open_model(changed, Loading(device="cpu"))
+    asking = open_model(changed, Loading(device="cpu"))
+    assert asking.sentence.reading.prompt == "find: "
+    assert asking.identity() != lens.identity()
 
 
 def test_a_live_dense_layer_is_made(live):
@@ -321,13 +323,18 @@ REFUSED = {
         "has a module LSTM",
     ),
     "a pooling": (
-        {"1_Pooling/config.json": {"pooling_mode_weightedmean_tokens": True}},
-        "pools by weightedmean",
+        {"1_Pooling/config.json": {"pooling_mode": "attention"}},
+        "pools by attention",
     ),
-    "small letters": ({"sentence_bert_config.json": {"do_lower_case": True}}, "small letters"),
-    "a prompt": (
-        {"config_sentence_transformers.json": {"default_prompt_name": "query"}},
-        "the prompt 'query'",
+    "a prompt left out": (
+        {
+            "config_sentence_transformers.json": {
+                "default_prompt_name": "query",
+                "prompts": {"query": "query: "},
+            },
+            "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": False},
+        },
+        "leaves its prompt out",
     ),
     "outside": (
         {"modules.json": [{"path": "../x", "type": "a.Pooling"}]},

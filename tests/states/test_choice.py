@@ -154,7 +154,7 @@ def test_hidden_states_in_tuples_and_nested_dicts_are_sites(tmp_path):
         for layer, states in zip(layers, rows.values(), strict=True):
             np.testing.assert_array_equal(states, layer.reshape(-1, 16).numpy())
     assert "run.hidden_states.2" in live[1]
-    with pytest.raises(BadInput, match=r"'run.label' has"):
+    with pytest.raises(BadInput, match=r"'run\.label' has"):
         read(tmp_path / "nested.pt")
     with pytest.raises(BadInput, match="no tensors; it has: step, name"):
         read(tmp_path / "none.pt")

@@ -200,7 +200,32 @@ def test_updates_and_gradients_are_told_by_layer():
     assert values["update_stable_rank"]["transformer.h.0.mlp.c_fc.weight/against_mean"] == 0
     shares = values["gradient_share"]
     assert shares["block.0/share"] == 0 < shares["block.1/share"]
-    assert sum(shares.values()) == pytest.approx(1)
+    shared = {name: share for name, share in shares.items() if name.endswith("/share")}
+    assert sum(shared.values()) == pytest.approx(1)
+
+
+def norm_of(weights):
+    return float(torch.stack([weight.grad.norm() for weight in weights]).norm())
+
+
+def test_the_gradient_norm_is_told_by_block_and_by_parameter_group():
+    model = model_of()
+    decayed = [weight for weight in model.parameters() if weight.ndim > 1]
+    others = [weight for weight in model.parameters() if weight.ndim == 1]
+    optimizer = torch.optim.SGD([{"params": decayed}, {"params": others}], lr=0.1)
+    watch = Watch(model, None, families="gradient_share")
+    with watch.step(1, optimizer):
+        model(input_ids=ROWS[:4], labels=ROWS[:4]).loss.backward()
+        optimizer.step()
+    watch.harvest()
+    (values,) = [reading.values for reading in watch.readings]
+    expected = {
+        "group.0": norm_of(decayed),
+        "group.1": norm_of(others),
+        "block.1": norm_of(model.transformer.h[1].parameters()),
+    }
+    for name, norm in expected.items():
+        assert values[f"{name}/norm"] == pytest.approx(norm, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["mixtral", "qwen2-moe"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from torch.utils.data import IterableDataset
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
 from headscan import BadInput
 from headscan.model import Lens
@@ -296,6 +296,13 @@ def test_every_kind_of_eval_set_is_measured(tmp_path, kind):
     monitor = Monitor(trainer_of(tmp_path, eval_dataset=data, data_collator=collator))
     assert np.array_equal(monitor.windows, expected)
     assert monitor.attention_mask is None
+
+
+def test_rows_without_tokens_are_refused_in_a_sentence(tmp_path):
+    pictures = [{"pixel_values": torch.zeros(3, 4, 4), "labels": 0}] * 4
+    trainer = trainer_of(tmp_path, eval_dataset=pictures, data_collator=default_data_collator)
+    with pytest.raises(BadInput, match=r"hold: pixel_values, labels\): give windows of token ids"):
+        Monitor(trainer)
 
 
 def test_ragged_and_padded_rows_are_measured_without_padding(tmp_path):

@@ -87,7 +87,11 @@ def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> Floats:
     They are those of sentence-transformers' `encode`.
     """
     cut = {} if head.length is None else {"truncation": True, "max_length": head.length}
-    ids = [lens.require_tokenizer().encode(sentence, **cut) for sentence in sentences]
+    tokenizer = lens.require_tokenizer()
+    ids = []
+    for sentence in sentences:
+        text = "".join(head.reading.prepared([sentence]))
+        ids.append(tokenizer.encode(text, **cut))
     site = lens.default_sites[-1]
     return mean_states(lens, ids, [site], pooling=head)[site]
 

@@ -17,7 +17,12 @@ from headscan.model.identity import Origin, identify_files, model_identity, tens
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Preparation, prepare
 from headscan.model.recording import Recorder, patched, record, record_within_memory
-from headscan.model.sentence import SentenceHead, live_sentence_head, sentence_head
+from headscan.model.sentence import (
+    SentenceHead,
+    live_sentence_head,
+    sentence_head,
+    static_encoder,
+)
 from headscan.model.settings import Building, Loading, TokenizerLike
 from headscan.model.sites import SiteDescription, Tap, match_sites
 from headscan.model.stacks import Stack, find_structure
@@ -514,7 +519,10 @@ def prepare_model(model: ModelLike, loading: Loading) -> Preparation | Lens:
         )
     tokenizer = load_tokenizer(loading.tokenizer)
     # A SentenceTransformer wraps a model of transformers and holds its tokenizer.
-    inner = getattr(next(model.children(), None), "auto_model", None)
+    first_module = next(model.children(), None)
+    if type(first_module).__name__ == "StaticEmbedding":
+        raise static_encoder(_live_name(model))
+    inner = getattr(first_module, "auto_model", None)
     if not isinstance(inner, nn.Module):
         return Lens(model, tokenizer, name=_live_name(model))
     tokenizer = tokenizer or getattr(model, "tokenizer", None)

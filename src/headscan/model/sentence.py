@@ -1,9 +1,10 @@
 """The sentence vectors of an encoder, made as its folder or its live modules say."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,27 +21,80 @@ SENTENCE = "sentence"
 sentence embedding.
 """
 Pooling = Literal["mean", "first", "last"]
+
+
+def _weighted_mean(states: Float[Tensor, "B T d"]) -> Float[Tensor, "B d"]:
+    """Return the mean of states, the t-th with the weight t."""
+    weights = torch.arange(1, states.shape[1] + 1, device=states.device, dtype=states.dtype)
+    return (states * weights[:, None]).sum(1) / weights.sum()
+
+
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "cls": lambda states: states[:, 0],
     "max": lambda states: states.amax(1),
     "mean": lambda states: states.mean(1),
     "mean_sqrt_len_tokens": lambda states: states.sum(1) / states.shape[1] ** 0.5,
+    "weightedmean": _weighted_mean,
     "lasttoken": lambda states: states[:, -1],
 }
-"""The poolings of sentence-transformers, of states [B, T, d] without padding.
-
-Where a model has several, their vectors are joined in this order.
-"""
+"""The poolings of sentence-transformers, of states [B, T, d] without padding."""
 POOLING_FLAGS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
     "mean": "pooling_mode_mean_tokens",
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
     "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
 }
-"""The fields by which older files of sentence-transformers say how they pool."""
+"""The fields by which older files of sentence-transformers say how they pool.
+
+Where a model has several poolings, their vectors are joined in this order.
+"""
 POOLING_NAMES: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
+
+
+TRANSFORMER_CONFIGS = (
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+"""The files in which versions of sentence-transformers store how texts are read."""
+
+LONGEST = 2**31
+"""Tokenizers without a limit store a larger number."""
+
+Step = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """How an encoder reads a text.
+
+    Attributes:
+        length: tokens of the longest text, special ones included; None where there is no limit.
+        prompt: what stands before each text.
+        lower_case: whether texts are written in small letters.
+        width: the numbers of a vector that are used; None: all.
+    """
+
+    length: int | None = None
+    prompt: str = ""
+    lower_case: bool = False
+    width: int | None = None
+
+    def prepared(self, text: Iterable[str]) -> Iterator[str]:
+        """Yield the pieces of a text as the encoder reads it.
+
+        >>> list(TextReading(prompt="query: ", lower_case=True).prepared(["A", "b"]))
+        ['query: ', 'a', 'b']
+        """
+        pieces = [self.prompt] if self.prompt else []
+        for piece in chain(pieces, text):
+            yield piece.lower() if self.lower_case else piece
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,47 +104,86 @@ class SentenceHead:
     The vectors [B, width] are those that `encode` of sentence-transformers makes.
 
     Attributes:
+        pooling: the poolings, whose vectors are joined.
         steps: dense layers and normalisation, in their order.
-        length: tokens of the longest text, special ones included; None where there is no limit.
-        weights: of the dense layers.
+        reading: how texts are read.
+        token_steps: dense layers of the states, before the pooling.
+        weights: of the layers.
         settings: of a live encoder, what its modules say of themselves.
     """
 
     pooling: tuple[str, ...]
-    steps: tuple[Callable[[Tensor], Tensor], ...]
+    steps: tuple[Step, ...]
     width: int
-    length: int | None
+    reading: TextReading
+    token_steps: tuple[Step, ...] = ()
     weights: tuple[Tensor, ...] = ()
     settings: tuple[str, ...] = ()
 
+    @property
+    def length(self) -> int | None:
+        """Return the tokens of the longest text, special ones included; None without a limit."""
+        return self.reading.length
+
     def __call__(self, states: Float[Tensor, "B T d"]) -> Float[Tensor, "B width"]:
+        for step in self.token_steps:
+            states = step(states)
         vectors = torch.cat([POOLINGS[name](states) for name in self.pooling], dim=-1)
         for step in self.steps:
             vectors = step(vectors)
-        return vectors
+        return vectors[:, : self.width]
 
 
 @dataclass(frozen=True, eq=False)
 class DenseLayer:
-    """A dense layer of sentence-transformers: activation(x Wᵀ + b)."""
+    """A dense layer of sentence-transformers: activation(x Wᵀ + b), plus x R with a residual.
+
+    `residual`: x itself (True), x through this matrix, or nothing (False).
+    """
 
     weight: Tensor
     bias: Tensor | None
-    activation: Callable[[Tensor], Tensor]
+    activation: Step
+    residual: Tensor | bool = False
 
     def __call__(self, vectors: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(vectors)
         linear = torch.nn.functional.linear(vectors, self.weight.to(vectors), bias)
-        return self.activation(linear)
+        output = self.activation(linear)
+        if isinstance(self.residual, Tensor):
+            return output + torch.nn.functional.linear(vectors, self.residual.to(vectors))
+        return output + vectors if self.residual else output
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], activation: Step, *, residual: bool) -> "DenseLayer":
+        """Return the layer that these tensors of a Dense module make."""
+        return cls(
+            tensors["linear.weight"].detach(),
+            tensors.get("linear.bias"),
+            activation,
+            tensors.get("residual.weight", residual) if residual else False,
+        )
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Return the weights."""
+        parts = (self.weight, self.bias, self.residual)
+        return [part for part in parts if isinstance(part, Tensor)]
 
 
 @dataclass(frozen=True)
 class EncoderModule:
-    """A module of sentence-transformers: its kind, its options, and how a dense layer is made."""
+    """A module of sentence-transformers: its kind, its options, and its weights by name.
+
+    Attributes:
+        tensors: returns the weights.
+        activation: of a dense layer of a live encoder.
+    """
 
     kind: str
     options: Any
-    dense: Callable[[], DenseLayer]
+    tensors: Callable[[], Mapping[str, Tensor]]
+    activation: Step | None = None
 
 
 def _declared(folder: str | Path | None, file: str) -> Any:
@@ -149,15 +242,23 @@ def sentence_head(
     if folder is None or declared is None:
         return None
     modules = []
+    transformer_folder = Path(folder)
     for kind, module_folder in _module_folders(Path(folder), declared):
         options: Any = {}
-        if kind in ("Pooling", "Dense"):
+        if kind in ("Pooling", "Dense", "LayerNorm"):
             options = _module_options(Path(folder), module_folder)
-        dense = partial(_saved_dense, name, module_folder, options)
-        modules.append(EncoderModule(kind, options, dense))
-    longest = _longest_text(folder, name)
-    limits = [length for length in (longest, context) if length]
-    return _head_of(modules, name, width, min(limits, default=None))
+        elif kind == "Transformer":
+            transformer_folder = module_folder
+        modules.append(EncoderModule(kind, options, partial(_saved_tensors, name, module_folder)))
+    settings = _options(folder, "config_sentence_transformers.json")
+    longest, lower_case = _text_limits(transformer_folder)
+    reading = TextReading(
+        _shortest(longest, context),
+        _prompt(settings.get("prompts"), settings.get("default_prompt_name")),
+        lower_case,
+        _count(settings.get("truncate_dim")),
+    )
+    return _head_of(modules, name, width, reading)
 
 
 def live_sentence_head(
@@ -172,59 +273,118 @@ def live_sentence_head(
     """
     children = list(encoder.children())
     transformer = children[0]
-    if getattr(transformer, "do_lower_case", False):
-        raise _unsupported(name, "writes its texts in small letters first")
-    prompt = getattr(encoder, "default_prompt_name", None)
-    if prompt:
-        raise _unsupported(name, f"puts the prompt '{prompt}' before its texts")
-    if getattr(encoder, "truncate_dim", None) is not None:
-        raise _unsupported(name, "cuts its vectors off (truncate_dim)")
-
     modules = []
     for child in children:
         live: Any = child
         options: Any = live.get_config_dict() if hasattr(live, "get_config_dict") else {}
-        dense = partial(_live_dense, name, live)
-        modules.append(EncoderModule(type(child).__name__, options, dense))
-    longest = getattr(transformer, "max_seq_length", None)
-    limits = [length for length in (longest, context) if length]
-    head = _head_of(modules, name, width, min(limits, default=None))
+        activation = getattr(live, "activation_function", None)
+        kind = type(child).__name__
+        modules.append(EncoderModule(kind, options, live.state_dict, activation))
+    prompts = getattr(encoder, "prompts", None)
+    reading = TextReading(
+        _shortest(getattr(transformer, "max_seq_length", None), context),
+        _prompt(prompts, getattr(encoder, "default_prompt_name", None)),
+        bool(getattr(transformer, "do_lower_case", False)),
+        getattr(encoder, "truncate_dim", None),
+    )
+    head = _head_of(modules, name, width, reading)
     if head is None:
         return None
-    settings = tuple(f"{module.kind} {module.options}" for module in modules)
-    return replace(head, settings=settings)
+    settings = [f"{module.kind} {module.options}" for module in modules]
+    return replace(head, settings=(*settings, str(reading)))
+
+
+def _shortest(longest: int | None, context: int | None) -> int | None:
+    limits = [length for length in (longest, context) if length]
+    return min(limits, default=None)
 
 
 def _head_of(
-    modules: Sequence[EncoderModule], name: str, width: int, length: int | None
+    modules: Sequence[EncoderModule], name: str, width: int, reading: TextReading
 ) -> SentenceHead | None:
     """Return what sentence-transformers' modules make of last hidden states; None without pooling.
 
     Raises:
         BadInput: for a module that headscan does not know.
     """
-    steps: list[Callable[[Tensor], Tensor]] = []
+    steps: list[Step] = []
+    token_steps: list[Step] = []
     weights: list[Tensor] = []
     pooling: tuple[str, ...] = ()
     for module in modules:
         if module.kind == "Pooling":
-            pooling = _modes(module.options) or ("mean",)
-            unknown = [mode for mode in pooling if mode not in POOLINGS]
-            if unknown:
-                raise _unsupported(name, f"pools by {unknown[0]}")
+            pooling = _poolings(module.options, name, reading)
             width *= len(pooling)
         elif module.kind == "Dense":
-            dense = module.dense()
-            steps.append(dense)
-            weights += [tensor for tensor in (dense.weight, dense.bias) if tensor is not None]
-            width = int(module.options.get("out_features", 0))
+            dense = _dense(module, name, pooled=bool(pooling))
+            (steps if pooling else token_steps).append(dense)
+            weights += dense.tensors
+            width = len(dense.weight)
+        elif module.kind == "LayerNorm":
+            stored = _with(module.tensors(), "norm.weight", name)
+            tensors = [stored[f"norm.{part}"].detach() for part in ("weight", "bias")]
+            steps.append(partial(_layer_norm, *tensors))
+            weights += tensors
         elif module.kind == "Normalize":
             steps.append(partial(torch.nn.functional.normalize, dim=-1))
         elif module.kind not in ("Transformer", "Dropout"):
             raise _unsupported(name, f"has a module {module.kind}")
     if not pooling:
         return None
-    return SentenceHead(pooling, tuple(steps), width, length, tuple(weights))
+    if reading.width is not None:
+        width = min(width, reading.width)
+    return SentenceHead(pooling, tuple(steps), width, reading, tuple(token_steps), tuple(weights))
+
+
+def _poolings(options: Any, name: str, reading: TextReading) -> tuple[str, ...]:
+    """Return the poolings of a Pooling module; BadInput for one that headscan does not do."""
+    pooling = _modes(options) or ("mean",)
+    unknown = [mode for mode in pooling if mode not in POOLINGS]
+    if unknown:
+        raise _unsupported(name, f"pools by {unknown[0]}")
+    if reading.prompt and options.get("include_prompt") is False:
+        raise _unsupported(name, "leaves its prompt out of the pooling")
+    return pooling
+
+
+def _layer_norm(weight: Tensor, bias: Tensor, vectors: Tensor) -> Tensor:
+    shape = vectors.shape[-1:]
+    return torch.nn.functional.layer_norm(vectors, shape, weight.to(vectors), bias.to(vectors))
+
+
+def _dense(module: EncoderModule, name: str, *, pooled: bool) -> DenseLayer:
+    """Return the dense layer of a module; BadInput where it reads what headscan does not have."""
+    options = module.options
+    vector = "sentence_embedding" if pooled else "token_embeddings"
+    reads = options.get("module_input_name") or "sentence_embedding"
+    writes = options.get("module_output_name") or reads
+    if reads != vector or writes != vector:
+        raise _unsupported(name, f"has a dense layer from {reads} to {writes}")
+    activation = module.activation or _activation(options, name)
+    tensors = _with(module.tensors(), "linear.weight", name)
+    return DenseLayer.of(tensors, activation, residual=bool(options.get("use_residual")))
+
+
+def _with(tensors: Mapping[str, Tensor], needed: str, name: str) -> Mapping[str, Tensor]:
+    """Return weights; BadInput where one of them is missing."""
+    if needed not in tensors:
+        raise _unsupported(name, f"has a layer without {needed}")
+    return tensors
+
+
+def _activation(options: dict[str, Any], name: str) -> Step:
+    """Return the activation that a Dense's config.json names.
+
+    sentence-transformers puts Tanh in place of one that is not torch's.
+    """
+    path = str(options.get("activation_function") or "torch.nn.Tanh")
+    activation_class = nn.Tanh
+    if path.startswith("torch."):
+        activation_class = getattr(nn, path.rpartition(".")[2], None)
+    if not isinstance(activation_class, type):
+        raise _unsupported(name, f"has a dense layer with the activation {path}")
+    activation: Step = activation_class()
+    return activation
 
 
 def _module_folders(folder: Path, modules: Any) -> list[tuple[str, Path]]:
@@ -250,53 +410,78 @@ def _module_options(folder: Path, module_folder: Path) -> dict[str, Any]:
     return options
 
 
-def _longest_text(folder: str | Path, name: str) -> int | None:
-    """Return the tokens of the longest text that `encode` reads; None where no limit is declared.
+def _text_limits(folder: Path) -> tuple[int | None, bool]:
+    """Return the tokens of the longest text that `encode` reads, and whether it writes them in
+    small letters.
 
-    Raises:
-        BadInput: where `encode` changes its texts first.
+    The limit stands in the encoder's own file (its arguments of the tokenizer included), or, since
+    version 6, in the tokenizer's; it is None where none is declared.
     """
-    reading = _declared(folder, "sentence_bert_config.json") or {}
-    if reading.get("do_lower_case"):
-        raise _unsupported(name, "writes its texts in small letters first")
-    prompts = _declared(folder, "config_sentence_transformers.json") or {}
-    prompt = prompts.get("default_prompt_name")
-    if prompt:
-        raise _unsupported(name, f"puts the prompt '{prompt}' before its texts")
-    length: int | None = reading.get("max_seq_length")
-    return length
+    configs = [_options(folder, file) for file in TRANSFORMER_CONFIGS]
+    config = next((config for config in configs if config), {})
+    declared = [config.get("max_seq_length")]
+    for arguments in ("processor_kwargs", "tokenizer_args", "tokenizer_kwargs"):
+        options = config.get(arguments)
+        declared.append(options.get("model_max_length") if isinstance(options, dict) else None)
+    declared.append(_options(folder, "tokenizer_config.json").get("model_max_length"))
+    longest = next((length for length in map(_count, declared) if length), None)
+    return longest, bool(config.get("do_lower_case"))
 
 
-def _saved_dense(name: str, module_folder: Path, options: dict[str, Any]) -> DenseLayer:
-    """Return a dense layer from the files of a sentence encoder."""
-    activation_name = str(options.get("activation_function") or "Tanh").rpartition(".")[2]
-    activation_class = getattr(nn, activation_name, None)
+def _options(folder: str | Path, file: str) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty one where there is none."""
+    options = _declared(folder, file)
+    return options if isinstance(options, dict) else {}
+
+
+def _count(number: Any) -> int | None:
+    """Return a stored number as a count; None for one that is no limit."""
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    return int(number) if is_number and 0 < number < LONGEST else None
+
+
+def _prompt(prompts: Any, name: Any) -> str:
+    """Return the prompt of this name; "" where there is none."""
+    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _saved_tensors(name: str, module_folder: Path) -> Mapping[str, Tensor]:
+    """Return the weights of a module in the files of a sentence encoder."""
     weights = module_folder / "model.safetensors"
-    known = isinstance(activation_class, type) and weights.is_file()
-    if options.get("use_residual") or activation_class is None or not known:
-        raise _unsupported(
-            name,
-            f"has a dense layer, {module_folder.name}, of another kind than activation(linear) in "
-            "safetensors",
-        )
-    tensors = load_file(weights)
-    return DenseLayer(tensors["linear.weight"], tensors.get("linear.bias"), activation_class())
+    if weights.is_file():
+        return load_file(weights)
+    weights = module_folder / "pytorch_model.bin"
+    if not weights.is_file():
+        raise _unsupported(name, f"has no weights in {module_folder.name}")
+    try:
+        tensors: Mapping[str, Tensor] = torch.load(weights, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch rebuilds what the file says, and raises what that raises
+        raise _unsupported(name, f"has weights in {module_folder.name} that are damaged") from error
+    return tensors
 
 
-def _live_dense(name: str, module: Any) -> DenseLayer:
-    """Return a dense layer from a live module of sentence-transformers."""
-    vector = "sentence_embedding"
-    reads = getattr(module, "module_input_name", vector)
-    writes = getattr(module, "module_output_name", vector)
-    if getattr(module, "use_residual", False) or reads != vector or writes != vector:
-        raise _unsupported(
-            name, "has a dense layer of another kind than activation(linear) of the pooled vector"
-        )
-    bias = module.linear.bias
-    return DenseLayer(
-        module.linear.weight.detach(),
-        None if bias is None else bias.detach(),
-        module.activation_function,
+def check_encoder(folder: str | Path) -> None:
+    """Raise BadInput for a folder of sentence-transformers that holds no model of transformers."""
+    modules = _declared(folder, "modules.json")
+    folders = _module_folders(Path(folder), modules) if modules else []
+    if not folders:
+        return
+    kind, module_folder = folders[0]
+    if kind == "StaticEmbedding":
+        raise static_encoder(str(folder))
+    raise BadInput(
+        f"The model of the sentence encoder '{folder}' is in a folder of its own, "
+        f"'{module_folder}': load it with sentence-transformers and save it again."
+    )
+
+
+def static_encoder(name: str) -> BadInput:
+    """Return the refusal of an encoder that is a table of token vectors."""
+    return BadInput(
+        f"The sentence encoder '{name}' is a static one: a table of token vectors without blocks, "
+        "so that no hidden states can be read. Scan the vectors that its encode makes, as an array "
+        "or a .npy file, or its table, PATH/model.safetensors."
     )
 
 

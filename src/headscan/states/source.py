@@ -18,7 +18,7 @@ from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
 from headscan.text.identity import TextMark
-from headscan.text.source import Reading, TextLike, window_length
+from headscan.text.source import Reading, TextLike, has_texts, window_length
 from headscan.text.tokens import Frame, frame_of
 
 TOKENS_ON_CPU = 2048
@@ -149,6 +149,8 @@ class ModelSource(VectorSource):
 
     A sentence encoder reads each document by itself, with its special tokens, and has one more
     site, `sentence`: one vector a window, [B, 1, width] (not with `ends`, which compares tokens).
+    Documents that are texts of their own (lines, paragraphs, rows, items of a list) are cut where
+    `encode` cuts them, unless `context` is given; running text becomes several windows.
 
     Args:
         context: tokens of a window. Default: 128; of a sentence encoder as many as its `encode`
@@ -187,6 +189,7 @@ class ModelSource(VectorSource):
             self.sites += (SENTENCE,)
             longest = lens.sentence.length
         self.context = window_length(context, longest)
+        self.cut = self.alone and context is None and has_texts(text, reading.documents)
         self.vocabulary = lens.vocabulary_size
         self.tokens = reading.max_tokens
         tokens_a_batch = TOKENS_ON_CPU if lens.device.type == "cpu" else TOKENS_ON_GPU
@@ -206,6 +209,8 @@ class ModelSource(VectorSource):
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
+        head = self.lens.sentence if self.alone else None
+        prepare = None if head is None else head.reading.prepared
         mark = TextMark(**expected) if isinstance(expected, dict) else None  # type: ignore[arg-type]
         self._windows = Windows(
             self.source_text,
@@ -218,6 +223,8 @@ class ModelSource(VectorSource):
             expected=mark,
             ends=self.ends,
             alone=self.alone,
+            cut=self.cut,
+            prepare=prepare,
         )
         return batches(self._windows, self.batch, process=process, processes=processes)
 

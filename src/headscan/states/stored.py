@@ -15,6 +15,7 @@ from headscan.model.available import specimens
 from headscan.model.finding import model_folder
 from headscan.model.gguf import is_gguf
 from headscan.model.lens import Lens, ModelLike
+from headscan.model.sentence import check_encoder
 from headscan.model.source import check_adapter
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.run.files import read_at_most
@@ -458,6 +459,7 @@ def is_model(name: str) -> bool:
     config = model_folder(path) / "config.json"
     if not config.is_file():
         check_adapter(path)
+        check_encoder(path)
         return False
     try:
         return b"model_type" in read_at_most(config)

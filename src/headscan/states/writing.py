@@ -32,6 +32,7 @@ from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, Stor
 from headscan.states.location import Location
 from headscan.states.plan import ReadingPlan
 from headscan.states.source import ModelSource
+from headscan.states.verification import VerificationResult, verified_rows
 from headscan.text import Batch, check_text
 from headscan.text.source import (
     TEXT,
@@ -93,8 +94,16 @@ class StatesResult(Result):
 def run(
     run: Run,
     model: ModelLike,
-    text: Annotated[TextLike, TEXT],
+    text: Annotated[TextLike | None, TEXT] = None,
     *,
+    verify: Annotated[
+        str | None,
+        Option(
+            "Stored states (with token ids) to hold against the model's own: of which site they "
+            "are, in which order, precision and scale. Nothing is written.",
+            group="Input",
+        ),
+    ] = None,
     sites: Sites = None,
     context: Context = None,
     store: Annotated[
@@ -111,9 +120,9 @@ def run(
     device: Device = "auto",
     seed: Seed = 0,
     **_run_options: Unpack[RunOptions],
-) -> StatesResult:
+) -> StatesResult | VerificationResult:
     """Write the hidden states of a model on a text into a folder, with token ids, documents and
-    protocol.
+    protocol; or with `verify` say whether stored states are the model's (a `VerificationResult`).
 
     `headscan scan FOLDER` gives the numbers that a scan of the model on this text gives.
     `docs/states.md` describes the folder. An interrupted run goes on with `resume`; memory is that
@@ -132,9 +141,16 @@ def run(
     >>> result.tokens
     256
     """
+    loading = Loading(tokenizer=tokenizer, dtype=dtype, device=device)
+    if verify is not None:
+        run.refuse_changed(
+            "with --verify", text=text, sites=sites, context=context, store=store, batch=batch
+        )
+        return _verification(open_model(model, loading), verify, field, run)
+    if text is None:
+        raise BadInput("A model needs a text to read: --text TEXT.")
     if run.folder is None:
         raise BadInput("Say where the states are to be written: --out FOLDER.")
-    loading = Loading(tokenizer=tokenizer, dtype=dtype, device=device)
     reading = Reading(documents=documents, field=field, max_tokens=max_tokens, start=start)
     _check(text)
 
@@ -159,6 +175,17 @@ def run(
         tokens=index.tokens,
         bytes=sum(shard.bytes for shard in index.shards),
         shards=index.shards,
+    )
+
+
+def _verification(lens: Lens, dump: str, field: str | None, run: Run) -> VerificationResult:
+    """Return whether stored states are those of a model."""
+    lens.identify(run)
+    rows, tokens = verified_rows(lens, dump, field)
+    record = lens.provenance()
+    protocol = run.protocol(text=None, device=record.device, dtype=record.dtype)
+    return VerificationResult(
+        protocol=protocol, models=[record], dump=dump, rows=rows, tokens=tokens
     )
 
 
@@ -282,7 +309,8 @@ def _stored_site(site: str, states: Tensor) -> StoredSite:
 @estimates(run)
 def estimate_states(
     model: ModelLike,
-    text: TextLike,
+    text: TextLike | None,
+    verify: str | None,
     sites: str | None,
     context: int | None,
     store: StoredType,
@@ -305,6 +333,10 @@ def estimate_states(
     >>> one.tokens, one.written == 1280 * (128 + 2) * 4
     (1280, True)
     """
+    if verify is not None:
+        raise BadInput("--dry-run estimates no --verify: it reads 1,024 tokens.")
+    if text is None:
+        raise BadInput("A model needs a text to read: --text TEXT.")
     plan = ReadingPlan(
         loading=Loading(tokenizer=tokenizer, dtype=dtype, device=device),
         reading=Reading(documents=documents, field=field, max_tokens=max_tokens, start=start),

@@ -118,6 +118,23 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
     return None
 
 
+def has_texts(source: TextLike, documents: str) -> bool:
+    """Return whether the documents of a source are texts of their own, not whole files of running
+    text.
+
+    >>> has_texts(["a", "b"], "whole"), has_texts("stories", "whole"), has_texts("a.txt", "lines")
+    (True, False, True)
+    """
+    if documents != "whole" or not isinstance(source, str | os.PathLike):
+        return True
+    if is_text(source) or os.fspath(source) == "-":
+        return False
+    if os.fspath(source) in embedded_names():
+        return False
+    files = find_files(source)
+    return files is None or not any(ending(path) == ".txt" for path in files)
+
+
 def check_text(source: TextLike) -> None:
     """Raise BadInput for what can be known of a text without reading it all.
 

@@ -2,7 +2,7 @@
 and batches of windows, with their deterministic shares for many processes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscan.run import BadInput, TextRecord
-from headscan.text.documents import documents
+from headscan.text.documents import Document, documents
 from headscan.text.identity import TextIdentity, TextMark
 from headscan.text.source import TextLike, source_name
 from headscan.text.tokens import (
@@ -45,6 +45,9 @@ class Window:
     ends: Ids | None = None
 
 
+Prepare = Callable[[Iterable[str]], Iterable[str]]
+
+
 class Windows:
     """The windows of a text, each one row of a forward pass.
 
@@ -66,7 +69,8 @@ class Windows:
 
     With `alone`, windows are what a sentence encoder reads: every document is a window of its own
     length between the special tokens that the tokenizer puts around a text; one that is longer than
-    `context` becomes several.
+    `context` becomes several, or with `cut` its beginning. `prepare` makes of the pieces of each
+    document those that are read.
 
     >>> class Letters:
     ...     eos_token_id, splits_anywhere = 0, True
@@ -92,6 +96,8 @@ class Windows:
         expected: TextMark | None = None,
         ends: bool = False,
         alone: bool = False,
+        cut: bool = False,
+        prepare: Prepare | None = None,
     ) -> None:
         if context < 1:
             raise BadInput(f"A window has at least one token, not {context}.")
@@ -111,6 +117,8 @@ class Windows:
         self.expected = expected
         self.ends = ends
         self.alone = alone
+        self.cut = cut
+        self.prepare = prepare
         self._standard_input_read = False
         self._reset()
 
@@ -198,6 +206,9 @@ class Windows:
     def _stretches(self, *, ends: bool) -> Iterator[Stretch]:
         """Return the tokenised stretches of the text."""
         texts = documents(self.source, documents=self.documents, field=self.field)
+        if self.prepare is not None:
+            prepare = self.prepare
+            texts = (Document(document.name, prepare(document)) for document in texts)
         for stretch in tokenise(texts, self.tokenizer, ends=ends):
             self._specials.add(stretch)
             yield stretch
@@ -257,6 +268,8 @@ class Windows:
             # Only now: the identity must not run ahead of the windows.
             self._identity.add(stretch.text, begins=stretch.begins)
             unused = np.concatenate([unused, stretch.ids])
+            if self.cut:
+                unused = unused[:capacity]
             while len(unused) > capacity:
                 yield framed(unused[:capacity])
                 unused = unused[capacity:]

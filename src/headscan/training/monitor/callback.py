@@ -160,9 +160,18 @@ class Monitor(TrainerCallback):
         reader.begin(state.global_step + 1)
 
     def on_pre_optimizer_step(
-        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+        self,
+        args: Args,
+        state: State,
+        control: Control,
+        model: Any = None,
+        optimizer: Any = None,
+        **_: Any,
     ) -> None:
-        self._watching(model).reader.before(state.global_step + 1)
+        reader = self._watching(model).reader
+        if optimizer is not None:
+            reader.scene.know(optimizer)
+        reader.before(state.global_step + 1)
 
     def on_save(
         self, args: Args, state: State, control: Control, model: Any = None, **_: Any

@@ -60,6 +60,7 @@ class Scene:
         counts: counts of token pairs.
         masks: the attention masks [B, T] of the forward pass under way, of the encoder (or only
             tower) and of the decoder.
+        groups: the weights of each parameter group of the optimizer, where it is known.
         scaled: a gradient scaler is in use, which leaves out steps whose gradients are infinite.
     """
 
@@ -71,6 +72,7 @@ class Scene:
     horizon: float = 100.0
     counts: Int[Tensor, " buckets"] = field(default_factory=_no_counts)
     masks: dict[str, Tensor] = field(default_factory=dict)
+    groups: list[list[Tensor]] = field(default_factory=list)
     scaled: bool = False
 
     def __post_init__(self) -> None:
@@ -101,6 +103,10 @@ class Scene:
         return {
             id(weight): name for name, block in self.blocks.items() for weight in block.parameters()
         }
+
+    def know(self, optimizer: torch.optim.Optimizer) -> None:
+        """Store the parameter groups of the optimizer that is about to step."""
+        self.groups = [list(group["params"]) for group in optimizer.param_groups]
 
     def enter(self, arguments: Mapping[str, Any]) -> None:
         """Store the attention masks of a forward pass that begins with these arguments."""

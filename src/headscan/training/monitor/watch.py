@@ -132,6 +132,7 @@ class Watch:
         """
 
         def read_gradients(*_: Any) -> None:
+            self.reader.scene.know(optimizer)
             self.reader.before(step)
 
         self.reader.begin(step)

@@ -142,26 +142,47 @@ class UpdateStableRank(Family):
 @FAMILIES.register("gradient_share")
 class GradientShare(Family):
     """The share of the gradient's energy that falls on each block, and on what stands outside of
-    blocks.
+    blocks, and the gradient's norm there and in each parameter group of the optimizer (`group.0`),
+    as the optimizer gets it: after clipping.
 
     What the head keeps of the logits' gradient is measured with the geometry, and logged beside it.
     """
 
     def before(self, scene: Scene, store: Store, _step: int) -> None:
-        energies = (
-            (id(weight), local_part(weight.grad).detach().float().square().sum())
+        energies = [
+            (id(weight), _gradient_energy(weight.grad))
             for weight in scene.lens.model.parameters()
             if weight.grad is not None
-        )
+        ]
         for block, energy in block_sums(scene, energies).items():
             store.mean(f"{block}/share", energy)
+        energy_of = dict(energies)
+        for number, weights in enumerate(scene.groups):
+            known = [energy_of[id(weight)] for weight in weights if id(weight) in energy_of]
+            if known:
+                store.mean(f"group.{number}/norm", torch.stack(known).sum())
 
     def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
-        total = sum(float(value) for value in raw.values())
+        energies = {name: float(value) for name, value in raw.items()}
+        blocks = [name for name in energies if name.endswith("/share")]
+        total = sum(energies[name] for name in blocks)
         if total == 0 or not math.isfinite(total):
             # Gradients that are not finite are counted by the family `nonfinite`.
             return {}
-        return {name: float(value) / total for name, value in raw.items()}
+        norms = {
+            name.replace("/share", "/norm"): math.sqrt(energy) for name, energy in energies.items()
+        }
+        return {name: energies[name] / total for name in blocks} | norms
+
+
+def _gradient_energy(gradient: Tensor) -> Tensor:
+    """Return the energy of a gradient, of which the mean over processes is that of the whole."""
+    energy = local_part(gradient).detach().float().square().sum()
+    if isinstance(gradient, DTensor):
+        for dimension, placement in enumerate(gradient.placements):
+            if placement.is_shard():
+                energy = energy * gradient.device_mesh.size(dimension)
+    return energy
 
 
 @FAMILIES.register("nonfinite")

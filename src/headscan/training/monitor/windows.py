@@ -79,13 +79,18 @@ class PaddedWindows:
         datasets = list(data.values()) if isinstance(data, Mapping) else [data]
         count = max(1, WINDOWS // max(1, len(datasets)))
         rows: list[TokenRow] = []
+        fields: dict[str, None] = {}
         for dataset in datasets:
-            token_rows = _token_rows(_first_rows(dataset, count, name), trainer)
+            first_rows = _first_rows(dataset, count, name)
+            for row in first_rows:
+                fields |= dict.fromkeys(row if isinstance(row, Mapping) else ())
+            token_rows = _token_rows(first_rows, trainer)
             rows += [row for row in token_rows if row.real.sum() > 1]
         if not rows:
             raise BadInput(
-                f"The Trainer's {name} has no windows of two tokens or more in 'input_ids': give "
-                "windows."
+                f"The Trainer's {name} has no windows of two tokens or more in 'input_ids' (its "
+                f"rows hold: {', '.join(map(str, fields)) or 'no fields'}): give windows of token "
+                "ids; a model that reads no tokens has no monitor."
             )
         if name == "train_dataset":
             log.warning(
