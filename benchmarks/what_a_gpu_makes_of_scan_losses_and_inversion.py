@@ -1,14 +1,16 @@
-"""What a GPU makes of it: the scan beside its forward pass, split float32 beside float64, losses
-side by side, exact inversion
+"""What a GPU makes of it: the scan beside its forward pass and beside what a user would write, what
+runs on the card, the monitor's cost of a step, products in float64, losses side by side, exact
+inversion
 
-Four tables, each of ratios within one run. Models are Llamas of 1 and of 8 billion parameters with
-random weights in bf16, which cost what trained ones do; texts are drawn bytes. Without a GPU the
-same is run at tiny sizes on the CPU, so that the script is known to work: those figures say nothing
-of a GPU, and the first line says so.
+Tables of ratios within one run. Models are Llamas of 1 and of 8 billion parameters with random
+weights in bf16, which cost what trained ones do; texts are drawn bytes. After four minutes no
+further part begins, and those that are left out are named. Without a GPU the same is run at tiny
+sizes on the CPU, so that the script is known to work: those figures say nothing of a GPU, and the
+first line says so.
 
     make gpu
     python benchmarks/what_a_gpu_makes_of_scan_losses_and_inversion.py [--tokens 65536] [--parts
-    scan,moments,losses,inversion]
+    scan,trace,watch,moments,losses,inversion] [--seconds 240]
 """
 
 from __future__ import annotations
@@ -88,18 +90,41 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+def text_and_batches(lens: Lens, tokens: int) -> tuple[list[str], list[Any]]:
+    """A text of drawn bytes, and the batches that a scan reads of it."""
+    drawn = torch.Generator().manual_seed(0)
+    codes = torch.randint(32, 127, (tokens + CONTEXT,), generator=drawn).tolist()
+    text = [bytes(codes).decode()]
+    windows = Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens)
+    return text, list(batches(windows, BATCH))
+
+
+@torch.inference_mode()
+def obvious(lens: Lens, work: Sequence[Any]) -> list[torch.Tensor]:
+    """What a user would write: all hidden states, float32 products, sums of directions, and
+    eigenvalues in float64; no intervals.
+    """
+    grams: dict[int, Any] = {}
+    directions: dict[int, Any] = {}
+    for batch in work:
+        ids = torch.from_numpy(batch.ids).to(DEVICE)
+        output = lens.model.model(ids, use_cache=False, output_hidden_states=True)
+        for site, states in enumerate(output.hidden_states):
+            rows = states.reshape(-1, states.shape[-1]).float()
+            grams[site] = grams.get(site, 0) + rows.T @ rows
+            units = rows / rows.norm(dim=1, keepdim=True)
+            directions[site] = directions.get(site, 0) + units.sum(0)
+    return [torch.linalg.eigvalsh(gram.double()) for gram in grams.values()]
+
+
 def scan(tokens: int) -> None:
-    """A whole scan (every site, default measures, intervals) beside the forward pass, in turns."""
+    """A whole scan (every site, default measures, intervals) beside the forward pass and beside
+    what a user would write (no intervals), in turns.
+    """
     rows = []
     for name, shape in SHAPES.items():
         lens = built(shape)
-        drawn = torch.Generator().manual_seed(0)
-        text = [
-            bytes(torch.randint(32, 127, (tokens + CONTEXT,), generator=drawn).tolist()).decode()
-        ]
-        work = list(
-            batches(Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens), BATCH)
-        )
+        text, work = text_and_batches(lens, tokens)
         last = lens.default_sites[-1:]
 
         def bare(lens: Lens = lens, work: list[Any] = work, last: Sequence[str] = last) -> None:
@@ -109,16 +134,25 @@ def scan(tokens: int) -> None:
         def whole(lens: Lens = lens, text: list[str] = text) -> None:
             headscan.scan(lens, text, max_tokens=tokens, context=CONTEXT)
 
-        # Both ways once, for what is made once.
+        def by_hand(lens: Lens = lens, work: list[Any] = work) -> None:
+            obvious(lens, work)
+
+        # Each way once, for what is made once.
         bare()
         whole()
+        by_hand()
         if GPU:
             torch.cuda.reset_peak_memory_stats()
             bytes_before = torch.cuda.memory_allocated()
-        times: dict[str, list[float]] = {"bare": [], "whole": []}
+        peak = bytes_before if GPU else 0
+        times: dict[str, list[float]] = {"bare": [], "whole": [], "by_hand": []}
         for turn in range(TURNS):
             for way in (bare, whole) if turn % 2 else (whole, bare):
                 times[way.__name__].append(timed(way))
+            peak = torch.cuda.max_memory_allocated() if GPU else 0
+            times["by_hand"].append(timed(by_hand))
+            if GPU:
+                torch.cuda.reset_peak_memory_stats()
         ratios = [
             scan_seconds / bare_seconds
             for scan_seconds, bare_seconds in zip(times["whole"], times["bare"], strict=True)
@@ -131,15 +165,84 @@ def scan(tokens: int) -> None:
                 "forward_s": median(times["bare"]),
                 "scan_s": median(times["whole"]),
                 "scan_over_forward": median(ratios),
-                "beside_the_model_GB": (torch.cuda.max_memory_allocated() - bytes_before) / 1e9
-                if GPU
-                else "",
+                "by_hand_over_forward": median(times["by_hand"]) / median(times["bare"]),
+                "beside_the_model_GB": (peak - bytes_before) / 1e9 if GPU else "",
             }
         )
-        del lens, bare, whole
+        del lens, bare, whole, by_hand
         if GPU:
             torch.cuda.empty_cache()
     show(rows)
+
+
+def trace(tokens: int) -> None:
+    """What one scan makes of the card, by torch's profiler: kernels launched, copies, waits."""
+    from torch.profiler import ProfilerActivity, profile
+
+    lens = built(next(iter(SHAPES.values())))
+    text, _ = text_and_batches(lens, tokens)
+
+    def whole() -> None:
+        headscan.scan(lens, text, max_tokens=tokens, context=CONTEXT)
+
+    whole()
+    activities = [ProfilerActivity.CPU]
+    if GPU:
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as seen:
+        timed(whole)
+    counted = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize", "aten::linalg_eigh")
+    rows = []
+    for event in seen.key_averages():
+        if event.key in counted or "Memcpy" in event.key or "eigh" in event.key:
+            rows.append({"what": event.key, "times": event.count})
+    show(sorted(rows, key=lambda row: -row["times"]))
+
+
+def watch() -> None:
+    """The monitor of a GPT-2 in training: a measurement in steps, and its families' clocks."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from headscan.training import Watch
+
+    small = {"vocab_size": 500, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    config = GPT2Config() if GPU else GPT2Config(**small)
+    length, rows, count = (1024, 16, 60) if GPU else (64, 4, 5)
+    model = GPT2LMHeadModel(config).to(DEVICE).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=GPU)
+    ids = torch.randint(config.vocab_size, (rows, length), device=DEVICE)
+
+    def step() -> None:
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=GPU):
+            loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    held_out = torch.randint(config.vocab_size, (32, min(length, 256))).numpy()
+    watcher = Watch(model, held_out)
+
+    def plain() -> None:
+        for _ in range(count):
+            step()
+
+    def watched(first: int) -> None:
+        for number in range(first, first + count):
+            with watcher.step(number, optimiser):
+                step()
+
+    plain()
+    watcher.measure(0)
+    for turn in range(2):
+        seconds = timed(plain)
+        row = {
+            "step_s": seconds / count,
+            "watched_over_plain": timed(lambda turn=turn: watched(1 + turn * count)) / seconds,
+            "measurement_in_steps": timed(lambda turn=turn: watcher.measure(turn + 1))
+            * count
+            / seconds,
+        }
+    show([row])
 
 
 def moments() -> None:
@@ -228,7 +331,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tokens", type=int, default=65_536 if GPU else 512)
-    parser.add_argument("--parts", default="scan,moments,losses,inversion")
+    parser.add_argument("--parts", default="scan,trace,watch,moments,losses,inversion")
+    parser.add_argument("--seconds", type=float, default=240.0)
     options = parser.parse_args()
     if not GPU:
         print(
@@ -238,11 +342,17 @@ def main() -> None:
     print(machine())
     parts = {
         "scan": lambda: scan(options.tokens),
+        "trace": lambda: trace(options.tokens),
+        "watch": watch,
         "moments": moments,
         "losses": losses,
         "inversion": inversion,
     }
+    start = time.perf_counter()
     for name in options.parts.split(","):
+        if time.perf_counter() - start > options.seconds:
+            print(f"\n{name} is left out: {options.seconds:g} seconds are over.")
+            continue
         print(f"\n{(parts[name].__doc__ or globals()[name].__doc__).strip()}\n")
         parts[name]()
 

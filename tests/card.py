@@ -6,7 +6,7 @@ operations, not views or bare memory, are counted (`card.all`), and those at whi
 waits for it (`card.waits`): a number or the size of a mask is read, or memory is copied without
 `non_blocking`. With it, what comes from the card is NaN until an `Event` that was recorded later is
 awaited, which is a wait where the card has nothing else to do. Tensors of both memories in one
-operation are refused, as by CUDA.
+operation are refused, as by CUDA. `card.fetched` lists the shape of each copy to the processor.
 """
 
 from collections import Counter
@@ -63,6 +63,7 @@ class Card(TorchDispatchMode):
         self.all = 0
         self.waits = 0
         self.names = Counter()
+        self.fetched = []
         self.coming = []
 
     def counts(self) -> np.ndarray:
@@ -121,6 +122,8 @@ def _run(function, args, kwargs, count):
         waits = on_device and (name in READS or masked)
         if crossing:
             waits = not ((to_device or name == "copy_") and kwargs.get("non_blocking"))
+            if not to_device:
+                count.fetched.append(tuple(tensors[-1].shape))
         counted = not function.is_view and name not in ("empty", "new_empty")
         count.all += counted
         count.waits += waits

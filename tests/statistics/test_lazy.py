@@ -2,10 +2,12 @@
 has one thread.
 """
 
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from threadpoolctl import threadpool_info
@@ -18,7 +20,7 @@ from headscan.scanner import examine
 from headscan.statistics import cloud
 from headscan.statistics.parallel import lazy, side_by_side
 from headscan.weights import reading
-from headscan.weights.reading import OpenedWeights
+from headscan.weights.reading import OpenedWeights, open_weights
 from tests.card import CARD, Card
 
 
@@ -94,7 +96,7 @@ def test_jobs_on_a_device_run_one_after_another() -> None:
 @pytest.mark.usefixtures("four_threads")
 def test_a_scan_on_a_device_decomposes_from_one_thread(monkeypatch) -> None:
     library = DeviceLibrary()
-    monkeypatch.setattr(cloud, "_decomposed", library(cloud._decomposed))
+    monkeypatch.setattr(cloud, "eigen", library(cloud.eigen))
     states = {f"block.{layer}": torch.randn(8, 16, 8) for layer in range(6)}
     with pytest.raises(RuntimeError, match="lazy wrapper"):
         headscan.scan(states)
@@ -125,7 +127,13 @@ def test_spectra_of_weights_on_a_device_come_from_one_thread(monkeypatch) -> Non
     monkeypatch.setattr(reading, "energies", library(reading.energies))
     with pytest.raises(RuntimeError, match="lazy wrapper"):
         headscan.weights.run(Lens.load("gpt-vanilla"))
-    monkeypatch.setattr(OpenedWeights, "device", CARD)
+
+    def on_a_device(*args):
+        opened = open_weights(*args)
+        opened.chosen = CARD
+        return opened
+
+    monkeypatch.setattr(sys.modules["headscan.weights.run"], "open_weights", on_a_device)
     library.calls = 0
     headscan.weights.run(Lens.load("gpt-vanilla"))
     assert library.calls > 4
@@ -138,6 +146,17 @@ def test_weights_are_on_the_device_that_holds_them() -> None:
     assert opened.device.type == "cpu"
     opened.add("card", (16, 16), torch.zeros(16, 16, device=CARD), True)
     assert opened.device == CARD
+
+
+def test_spectra_of_weights_are_computed_on_the_device_that_is_named() -> None:
+    lens = Lens.load("gpt-vanilla")
+    expected = open_weights(lens, device="cpu").matrices[0].measure()
+    with Card() as card:
+        opened = open_weights(lens, device="meta")
+        values = opened.matrices[0].measure()
+    assert opened.device == CARD
+    assert card.names["_linalg_eigh"] == 1
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12 * expected[-1])
 
 
 @pytest.mark.usefixtures("four_threads")

@@ -15,11 +15,12 @@ import headscan
 from headscan.measures import MEASURES
 from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.site_cells import site_cells
-from headscan.statistics import SiteStatistics, errors, site
+from headscan.statistics import SiteStatistics, errors, site, tiles
 from headscan.statistics.gram import Gram
 from headscan.statistics.tiles import EVERY
+from headscan.statistics.transfer import sent_together
 from headscan.text import Batch
-from tests.card import Card, Event
+from tests.card import CARD, Card, Event
 
 WIDTH = 24
 LENGTH = 32
@@ -190,32 +191,40 @@ def test_a_huge_vector_is_summed_in_float64_all_the_same():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "length", "most"), [(torch.float32, 10**9, 57.5), (torch.bfloat16, 50, 59.5)]
+    ("shape", "dtype", "length", "bounded", "most"),
+    [
+        ((1, 4096, 64), torch.bfloat16, 10**9, False, 40),
+        ((1, 4096, 64), torch.float32, 10**9, True, 40),
+        ((32, 128, WIDTH), torch.float32, 10**9, True, 57.5),
+        ((32, 128, WIDTH), torch.bfloat16, 50, True, 59.5),
+    ],
 )
 def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(
-    dtype, length, most, monkeypatch
+    shape, dtype, length, bounded, most, monkeypatch
 ):
-    """4,096 tokens in one tile, with sinks, at two sites behind an addition each. Every eighth tile
-    is checked in float64.
+    """4,096 tokens at once, with sinks, at two sites behind an addition each. Of tiles every eighth
+    is checked in float64. In long windows the first tokens are fewer than the dimensions, and are
+    stored as they are; in short ones they have a matrix of their own.
     """
-    states = torch.randn(32, 128, WIDTH).to(dtype)
+    windows, context, width = shape
+    states = torch.randn(shape).to(dtype)
+    states[::2, 0] *= 30
     counts = []
     passes = {}
-    states[::2, 0] *= 30
-    numbers = np.arange(29 * 32 * 128).reshape(29, 32, 128)
-    batches = [Batch(k, x[:, 0] // 128, x, x // length) for k, x in enumerate(numbers)]
+    numbers = np.arange(29 * 4096).reshape(29, windows, context)
+    batches = [Batch(k, x[:, 0] // context, x, x // length) for k, x in enumerate(numbers)]
     source = SimpleNamespace(
-        lens=None, vocabulary=0, context=128, alone=False, pooled=lambda site: False
+        lens=None, vocabulary=0, context=context, alone=False, pooled=lambda site: False
     )
     with Card() as card:
         monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
         for device, x in (("meta", Card.of(states)), ("cpu", states)):
             source.visit = lambda batch, names, take, x=x: [take(name, x + 0.0) for name in names]
             accumulation = Accumulation(
-                {"a": WIDTH, "b": WIDTH},
+                {"a": width, "b": width},
                 0,
                 intervals=True,
-                bounded=True,
+                bounded=bounded,
                 lengths={"b": 4},
                 device=device,
             )
@@ -230,10 +239,76 @@ def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(
     assert (np.median(per_batch[:, 0]) / 2 - 1 <= most, per_batch[:, 1].tolist()) == (
         True,
         [0] * 10,
-    )
+    ), (np.median(per_batch[:, 0]) / 2 - 1, card.names)
     (device_sums, sample), (host_sums, host_sample) = passes.values()
     torch.testing.assert_close([sums.held for sums in device_sums], host_sums, rtol=1e-5, atol=0.1)
     assert all(torch.equal(sample[name], column) for name, column in host_sample.items())
+
+
+def test_a_site_is_finished_on_the_card_with_a_decomposition_for_each_group_of_tokens(
+    monkeypatch,
+):
+    """No d x d matrix goes to the processor, and the numbers are those of the processor."""
+    # 64 tokens a window; one of six first tokens is no sink, so that three groups differ
+    x = torch.randn(6, 64, 300, generator=torch.Generator().manual_seed(1)) + 0.5
+    x[1:, 0] *= 30
+    x[0, 7] *= 30
+    rows = {}
+    with Card() as card:
+        monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
+        for device, states in (("meta", Card.of(x)), ("cpu", x)):
+            site_statistics = SiteStatistics(300, device=device, intervals=True)
+            site_statistics.update(states, list(range(6)))
+            card.fetched.clear()
+            card.names.clear()
+            rows[device] = site_cells("block.0", site_statistics, CORE)[0]
+            if device == "meta":
+                decompositions = {n: k for n, k in card.names.items() if "eigh" in n and k}
+                assert decompositions == {"_linalg_eigh": 3}
+                assert (300, 300) not in card.fetched
+    for name, value in rows["cpu"].items():
+        if isinstance(value, float):
+            assert rows["meta"][name] == pytest.approx(value, rel=1e-6), name
+        if name.endswith("_interval"):
+            assert rows["meta"][name] == pytest.approx(value, rel=1e-4), name
+
+
+def test_a_stored_pass_goes_on_where_its_device_is(monkeypatch):
+    x = torch.randn(6, 64, WIDTH, generator=torch.Generator().manual_seed(1))
+    with Card() as card:
+        monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
+        fresh = SiteStatistics(WIDTH, device="meta", intervals=True, bounded=True)
+        begun = SiteStatistics(WIDTH, intervals=True, bounded=True)
+        begun.update(x[:3], [0, 1, 2])
+        resumed = fresh.restored(begun.state())
+        assert resumed.device == CARD
+        resumed.update(Card.of(x[3:]), [3, 4, 5])
+        begun.update(x[3:], [3, 4, 5])
+        sums = resumed.sums("all")
+        assert sums.sums.device == CARD
+        torch.testing.assert_close(sums.sums.held, begun.sums("all").sums, rtol=1e-5, atol=1e-3)
+
+
+def test_tensors_that_are_sent_together_arrive_in_one_copy():
+    tensors = [torch.arange(3), torch.rand(2, 5), torch.rand(0, 4), torch.rand(7).double()]
+    with Card() as card:
+        arrived = sent_together(tensors, CARD)
+    assert card.all == 1
+    for tensor, copy in zip(tensors, arrived, strict=True):
+        assert torch.equal(copy.held, tensor)
+        assert copy.dtype == tensor.dtype
+
+
+def test_arithmetic_is_chosen_by_what_a_device_does_well(monkeypatch):
+    seconds = {torch.float32: 2.64, torch.float64: 2.55}  # of an H100
+    monkeypatch.setattr(tiles, "_seconds", lambda rows: seconds[rows.dtype])
+    tiles.float64_pays.cache_clear()
+    assert tiles.float64_pays(CARD)
+    assert not tiles.float64_pays(torch.device("cpu"))
+    tiles.float64_pays.cache_clear()
+    seconds[torch.float64] = 80.0  # a consumer card
+    assert not tiles.float64_pays(CARD)
+    tiles.float64_pays.cache_clear()
 
 
 OPTIONS = {"max_tokens": 4096, "context": 64, "sites": "block.0,block.3,final_norm"}
@@ -253,12 +328,18 @@ def test_bounded_is_within_what_the_protocol_says(exact):
     assert result.sites[0]["effective_rank"] != exact.sites[0]["effective_rank"]
 
 
-def test_what_is_too_coarse_is_read_again_in_float64(exact, monkeypatch):
+def test_what_is_coarser_than_is_allowed_is_said(exact, monkeypatch):
     monkeypatch.setattr(errors, "RELATIVE", 1e-14)
     monkeypatch.setattr(errors, "SHARE", 1e-12)
     result = headscan.scan("gpt-vanilla", "stories", **OPTIONS)
-    assert result.sites == exact.sites
-    assert "Sums in float64." in result.protocol.notes
+    notes = " ".join(result.protocol.notes)
+    assert "At 3 sites that is more than is allowed. --arithmetic exact" in notes
+    assert result.sites != exact.sites
+
+
+def test_products_that_are_far_coarser_than_float32_are_not_used(monkeypatch):
+    monkeypatch.setattr(tiles, "COARSE", 1e-12)
+    assert made(states(), batches()).tiles is None
 
 
 def test_more_than_the_core_measures_is_exact(exact):

@@ -26,7 +26,8 @@ from headscan.training.monitor.attention import look_at
 from headscan.training.monitor.families import ExpertLoad
 from headscan.training.monitor.readings import Readings
 from headscan.training.monitor.scene import Scene, Store
-from headscan.training.monitor.weight_families import leave_spectrum, spectra_of
+from headscan.training.monitor.weight_families import leave_spectrum, orthonormal, spectra_of
+from tests.card import Card
 from tests.forked import grouped
 
 ROWS = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (40, 8)))
@@ -616,3 +617,16 @@ def test_every_alarm_has_a_code_and_a_family_that_it_reads():
     assert {rule.quantity for rule in rules if "/" in rule.quantity} <= columns
     with pytest.raises(BadInput, match="',,' names no alarm; there are: cone"):
         rules_of(",,")
+
+
+@pytest.mark.parametrize("rank", [12, 5])
+def test_a_card_makes_an_orthonormal_basis_in_a_few_steps(rank):
+    generator = torch.Generator().manual_seed(0)
+    columns = torch.randn(200, rank, generator=generator)
+    basis = columns @ torch.randn(rank, 12, generator=generator) * torch.logspace(0, -3, 12)
+    with Card() as card:
+        card_basis = orthonormal(Card.of(basis)).held
+    assert (card.waits, card.all <= 24) == (0, True)
+    assert torch.linalg.matrix_norm(card_basis.T @ card_basis - torch.eye(12)) < 1e-3
+    remainder = basis - card_basis @ (card_basis.T @ basis)
+    assert remainder.norm() < 1e-5 * basis.norm()

@@ -9,6 +9,7 @@ from inspect import unwrap
 from typing import Literal
 
 import numpy as np
+import torch
 from scipy.special import gammaln
 
 from headscan.run import BadInput, Registry, Term
@@ -308,5 +309,5 @@ def gaussian_cloud(
         vector_sum=scale * count * mean,
         norm_sum=count * expected_norm,
         square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean),
-        centred=scatter / max(count, 1),
+        centred=torch.from_numpy(scatter / max(count, 1)),
     )

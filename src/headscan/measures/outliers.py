@@ -255,7 +255,7 @@ def _massive(statistics: SiteStatistics, cloud: Cloud, count: float) -> Cells:
     undefined: Cells = {"massive_coordinates": [], "massive_ratio": None}
     if not count or not cloud.count:
         return undefined
-    usual = float(np.median(np.sqrt(np.diag(cloud.covariance) + cloud.mean**2)))
+    usual = float(np.median(np.sqrt(cloud.variances + cloud.mean**2)))
     if not usual > 0:
         return undefined
 

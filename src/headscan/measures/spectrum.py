@@ -129,8 +129,15 @@ def _participation_ratio_gradient(at: Moments) -> Gradient | None:
     square = at.centred_square
     if not trace > 0 or not square > 0:
         return None
-    slope = 2 * trace / square - 2 * trace**2 / square**2 * at.energies
-    return Gradient(energies=slope, outer=2 * trace**2 / square**2, centred=True)
+    constant = 2 * trace / square
+    factor = 2 * trace**2 / square**2
+    along_mean = constant * float(at.mean @ at.mean) - factor * at.mean_energy
+    return Gradient(
+        energies=constant - factor * at.energies,
+        outer=factor,
+        along_mean=along_mean,
+        centred=True,
+    )
 
 
 @measure(
@@ -166,10 +173,9 @@ def participation_ratio(cloud: Cloud) -> float | None:
     """
     if cloud.count < 2:
         return None
-    trace = float(np.trace(cloud.covariance))
-    if not trace > 1e-26 * float(cloud.mean @ cloud.mean):
+    if not cloud.variance > 1e-26 * float(cloud.mean @ cloud.mean):
         return None
-    ratio = trace**2 / float(np.vdot(cloud.covariance, cloud.covariance))
+    ratio = cloud.variance**2 / cloud.squared_covariance
     return ratio if ratio > 1 + 1e-12 else 1.0  # less is rounding
 
 

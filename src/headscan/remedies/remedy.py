@@ -166,7 +166,7 @@ class Standardise(RemedyMethod, Settings):
     """
 
     def fit(self, cloud: Cloud) -> Remedy:
-        deviation = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
+        deviation = np.sqrt(np.clip(cloud.variances, 0, None))
         varies = deviation > ROUNDING * deviation.max(initial=0.0)
         scale = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
         return Remedy("standardise", cloud.mean, np.diag(scale))

@@ -1,7 +1,7 @@
 """One model of a scan: its pass over the text, its null's, and the rows that follow from them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from headscan.measures.measure import Measure
@@ -19,7 +19,7 @@ from headscan.scanner.site_cells import gaussian_cells, site_cells
 from headscan.scanner.sources import Subject, readable
 from headscan.states import VectorSource
 from headscan.states.plan import ReadingPlan
-from headscan.statistics import Cloud, merged, process_count, process_rank, same_everywhere
+from headscan.statistics import Cloud, merged, process_count, process_rank
 from headscan.statistics.errors import Errors
 from headscan.statistics.parallel import side_by_side
 from headscan.statistics.uncertainty import Cells
@@ -127,7 +127,7 @@ class Examiner:
         )
         accumulated, text = self._read(one_pass)
         examined = Examined(source.record(), text, source.batch, notes=source.sentences())
-        finished = self._finished(one_pass, accumulated, pictured=True)
+        finished = self._finished_sites(source, sites, accumulated, pictured=True)
         for depth, at_site in enumerate(finished):
             examined.rounding.append(at_site.errors.rounding)
             leading: Cells = {"model": source.name, "depth": depth}
@@ -174,7 +174,7 @@ class Examiner:
             store=store,
         )
         accumulated, _ = self._read(one_pass)
-        finished = self._finished(one_pass, accumulated)
+        finished = self._finished_sites(source, sites, accumulated, pictured=False)
         gaussian_rows = examined.nulls
         examined.nulls = []
         for depth, at_site in enumerate(finished):
@@ -197,32 +197,6 @@ class Examiner:
             examined.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
             examined.seconds[name] = examined.seconds.get(name, 0.0) + seconds
-
-    def _finished(
-        self, one_pass: SourcePass, accumulated: Accumulation, *, pictured: bool = False
-    ) -> list[FinishedSite]:
-        """Return the numbers of every site.
-
-        Sites that float32 products left too coarse are read again, with float64 products.
-        """
-        source = one_pass.source
-        finished = self._finished_sites(source, one_pass.sites, accumulated, pictured=pictured)
-        coarse = [at_site.site for at_site in finished if at_site.errors.rounding > 1]
-        listed = same_everywhere("\n".join(coarse))
-        if not listed:
-            return finished
-
-        sites = tuple(listed.split("\n"))
-        self.run.announce(f"Repeating {', '.join(sites)} of {source.name} in float64 for accuracy.")
-        exact = replace(self, options=replace(self.options, bounded=False))
-        runner = ProbeRunner([], source, sites, exact.options, announce=self.run.announce)
-        exact_pass = replace(one_pass, name=f"{one_pass.name}-exact", sites=sites, runner=runner)
-        exact_accumulated, _ = exact._read(exact_pass)
-        accumulated.sites |= exact_accumulated.sites
-        by_site = {at_site.site: at_site for at_site in finished}
-        for at_site in self._finished_sites(source, sites, accumulated, pictured=pictured):
-            by_site[at_site.site] = at_site
-        return list(by_site.values())
 
     def _finished_sites(
         self,

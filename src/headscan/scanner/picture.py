@@ -59,7 +59,7 @@ def nearest(
     np.fill_diagonal(all_cosines, EXCLUDED)
     row_of_token, cosine_of_token = _nearest_of_each_token(all_cosines, ids.numpy())
 
-    best = np.argsort(-cosine_of_token, axis=1, kind="stable")[:, :NEIGHBOURS]
+    best = _largest(cosine_of_token, NEIGHBOURS)
     best_cosines = np.take_along_axis(cosine_of_token, best, axis=1)
     best_rows = np.take_along_axis(row_of_token, best, axis=1)
     valid = (best_cosines > EXCLUDED) & has_direction[:, None]
@@ -69,12 +69,28 @@ def nearest(
     return rows, cosines
 
 
+def _largest(values: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64]:
+    """Return the columns of the largest values of each row [k, count], largest first.
+
+    Of equal ones the first comes first, among the 2·count largest.
+    """
+    candidates = np.arange(values.shape[1])[None].repeat(len(values), 0)
+    if values.shape[1] > 2 * count:
+        candidates = np.sort(np.argpartition(-values, 2 * count, axis=1)[:, : 2 * count], axis=1)
+    largest = np.take_along_axis(values, candidates, axis=1)
+    order = np.argsort(-largest, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(candidates, order, axis=1)
+
+
 def _nearest_of_each_token(
     cosines: Floats, ids: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float32]]:
     """Return the nearest vector of every token to each vector: rows and cosines [k, tokens]."""
     count = len(cosines)
     tokens = np.unique(ids, return_inverse=True)[1]
+    if tokens.max() + 1 == count:  # every vector is of a token of its own
+        rows = np.argsort(tokens).astype(np.int16)
+        return np.broadcast_to(rows, (count, count)), cosines[:, rows].astype(np.float32)
     order = np.argsort(tokens, kind="stable")
     starts = np.flatnonzero(np.diff(tokens[order])) + 1
     shape = (count, tokens.max() + 1)

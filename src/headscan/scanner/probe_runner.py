@@ -20,6 +20,7 @@ from headscan.states import VectorSource
 from headscan.statistics import Cloud, SiteBatch
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.counts import BlockedCounts, FirstWindows
+from headscan.statistics.tiles import float64_pays
 from headscan.statistics.uncertainty import Cells
 from headscan.text import PairSet
 
@@ -118,7 +119,8 @@ class ProbeRunner:
     def empty_pass(self) -> Accumulation:
         """Return the accumulation of a pass that has read nothing yet.
 
-        It is in float64 throughout where probes take part, which could not be read again.
+        It is in float64 throughout where probes take part, and on a device that takes no longer
+        for it.
         """
         source = self.setup.source
         options = self.options
@@ -136,7 +138,7 @@ class ProbeRunner:
             device=self.setup.device,
             intervals=True,
             pooled=[site for site in self.sites if source.pooled(site)],
-            bounded=options.bounded and not self.probes,
+            bounded=options.bounded and not self.probes and not float64_pays(self.setup.device),
         )
 
     def watch(self, accumulated: Accumulation) -> Watchers:

@@ -174,12 +174,12 @@ def scan(
         listed_sources(sources, revisions), plan, run, cluster=engine == "spark"
     )
 
-    # Second moments with a bounded error may have to be read again, and serve core measures only.
+    # Second moments with a bounded error serve core measures only.
     core_only = all(measure.words.core for measure in chosen_measures if measure.spectral)
     options = PassOptions(
         skip_first=skip_first,
         sample=sample,
-        bounded=arithmetic == "bounded" and text != "-" and core_only,
+        bounded=arithmetic == "bounded" and core_only,
         seed=seed,
         pairs=pair_sets,
     )

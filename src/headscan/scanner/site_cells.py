@@ -53,7 +53,7 @@ def site_cells(
         tokens = tokens_of[group]
         if tokens in values:
             continue
-        cloud = Cloud.of_sums(statistics.sums(group))
+        cloud = Cloud.of_sums(statistics.sums(group), directed=True)
         same_tokens = [number for number, other in enumerate(tokens_of.values()) if other == tokens]
         values[tokens] = _values(cloud, chosen, errors, same_tokens)
         if group == "without_sinks":

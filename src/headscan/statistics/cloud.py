@@ -6,16 +6,13 @@ from typing import TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 from headscan.run.errors import BadInput
+from headscan.statistics.eigen import Eigen, eigen
 from headscan.statistics.parallel import lazy
 from headscan.statistics.sums import Sums
 from headscan.statistics.uncertainty import Floats
-
-WIDE = 256
-"""Dimensions beyond which a few directions are computed without all eigenvectors."""
 
 NEAR = 1e-7
 """tr C / ‖μ‖² below which the eigenvalues of C are computed apart from that of the mean."""
@@ -30,7 +27,7 @@ them.
 class Cloud:
     """A finished set of n vectors in d dimensions, known by its sums only, in float64 numpy arrays.
 
-    `second_moment` and what follows from it raise ValueError where the sums had no Gram matrix.
+    What follows from the covariance raises ValueError where the sums had no Gram matrix.
 
     Attributes:
         count: number of vectors n.
@@ -39,9 +36,10 @@ class Cloud:
         vector_sum: Σx [d].
         norm_sum: Σ‖x‖.
         square_sum: Σ‖x‖².
-        centred: C = Σ(x − μ)(x − μ)ᵀ/n [d, d]; None without a Gram matrix.
-        rows: the vectors themselves [n, d], where they are few and known.
-        device: the device of the sums; a CUDA device also computes the eigenvalues.
+        centred: C = Σ(x − μ)(x − μ)ᵀ/n [d, d], on the device of the sums, which also decomposes
+            it; None without a Gram matrix.
+        rows: the vectors themselves [n, d], where they are few and known, on that device.
+        directed: directions will be asked for, so that one decomposition gives them, too.
 
     >>> cloud = Cloud.of_rows([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> cloud.count, cloud.width, cloud.mean.round(3).tolist()
@@ -54,19 +52,19 @@ class Cloud:
     vector_sum: Floats
     norm_sum: float
     square_sum: float
-    centred: Floats | None
-    rows: Floats | None = None
-    device: str = "cpu"
+    centred: Tensor | None
+    rows: Tensor | None = None
+    directed: bool = False
 
     @classmethod
-    def of_sums(cls, sums: Sums, *, gram: bool = True) -> "Cloud":
+    def of_sums(cls, sums: Sums, *, gram: bool = True, directed: bool = False) -> "Cloud":
         """Return the finished form of sums; with `gram=False` the second moment is left out."""
         centred = None
         rows = None
         if gram and sums.gram is not None:
-            centred = sums.gram.scatter().div_(max(sums.count, 1)).cpu().numpy()
+            centred = sums.gram.scatter().div_(max(sums.count, 1))
             if sums.gram.held:
-                rows = sums.gram.rows.cpu().numpy()
+                rows = sums.gram.rows
         return cls(
             count=sums.count,
             zeros=sums.zeros,
@@ -76,7 +74,7 @@ class Cloud:
             square_sum=sums.square,
             centred=centred,
             rows=rows,
-            device=str(sums.sums.device),
+            directed=directed,
         )
 
     @classmethod
@@ -124,22 +122,56 @@ class Cloud:
     @property
     def second_moment(self) -> Floats:
         """M = C + μμᵀ = Σxxᵀ/n [d, d], about the origin; computed anew, because it is large."""
-        moment = np.outer(self.mean, self.mean)
-        moment += self.covariance
+        moment: Floats = self._moment().cpu().numpy()
         return moment
+
+    def _moment(self) -> Tensor:
+        mean = torch.from_numpy(self.mean).to(self._covariance.device)
+        return torch.outer(mean, mean).add_(self._covariance)
 
     @property
     def covariance(self) -> Floats:
         """C = Σ(x − μ)(x − μ)ᵀ/n [d, d], about the mean (divided by n, not n − 1)."""
+        covariance: Floats = self._covariance.cpu().numpy()
+        return covariance
+
+    @property
+    def _covariance(self) -> Tensor:
         if self.centred is None:
             raise ValueError("these sums were kept without a second moment")
         return self.centred
 
     @lazy
-    def _eigen(self) -> tuple[Floats, Floats]:
-        """The eigenvalues and the eigenvectors of the second moment, largest first."""
-        values, vectors = _eigh(self, vectors=True)
-        return np.clip(values, 0.0, None), vectors
+    def variances(self) -> Floats:
+        """The variance of each coordinate, the diagonal of C [d]."""
+        variances: Floats = self._covariance.diagonal().cpu().numpy()
+        return variances
+
+    @property
+    def variance(self) -> float:
+        """tr C, the variance of all coordinates together."""
+        return float(self.variances.sum())
+
+    @lazy
+    def squared_covariance(self) -> float:
+        """‖C‖², the sum of the squared entries of C."""
+        entries = self._covariance.flatten()
+        return float(entries @ entries)
+
+    @lazy
+    def mean_variance(self) -> float:
+        """μᵀCμ."""
+        mean = torch.from_numpy(self.mean).to(self._covariance.device)
+        return float(mean @ (self._covariance @ mean))
+
+    @lazy
+    def _eigen(self) -> Eigen:
+        """The decomposition of the second moment, by which values and directions agree."""
+        if _is_far(self):
+            return _FarEigen(self)
+        if self.rows is not None and len(self.rows) < 0.75 * self.width:
+            return _FewEigen(self.rows)
+        return eigen(self._moment(), vectors=self.directed)
 
     @lazy
     def energies(self) -> Floats:
@@ -148,32 +180,26 @@ class Cloud:
         Rounding leaves values below `rounding` undetermined: a true zero may come out as a positive
         number of that size, and is set to zero where it came out negative.
         """
-        if "_eigen" in self.__dict__:
-            return self._eigen[0]
-        values, _ = _eigh(self, vectors=False)
-        return np.clip(values, 0.0, None)
+        return np.clip(self._eigen.values, 0.0, None)
 
     @lazy
     def rounding(self) -> float:
         """The rounding error of `energies`, 4d·ε·λ₁; 4d·ε·tr C of those beside a mean far away."""
-        scale = float(np.trace(self.covariance)) if _is_far(self) else float(self.energies[0])
+        scale = self.variance if _is_far(self) else float(self.energies[0])
         return 4 * self.width * float(np.finfo(float).eps) * scale
 
     @property
     def directions(self) -> Floats:
         """The eigenvectors of the second moment as columns [d, d], largest energy first."""
-        return self._eigen[1]
+        return self.strongest(self.width)
 
     def strongest(self, count: int) -> Floats:
         """Return the first `count` of `directions` as columns [d, count].
 
-        The others are not computed where the cloud is wide.
+        Further ones are not computed. A direction in which none of few vectors has a component may
+        be a column of zeros.
         """
-        if self.width <= WIDE or _is_far(self) or "_eigen" in self.__dict__ or not count:
-            return self.directions[:, :count]
-        values, vectors = eigsh(self.second_moment, k=count, which="LA", v0=np.ones(self.width))
-        largest_first: Floats = vectors[:, np.argsort(values)[::-1]]
-        return largest_first
+        return self._eigen.strongest(min(count, self.width))
 
     def without(self, coordinates: list[int]) -> tuple[float, float] | None:
         """Return the largest share of the energy, and the entropy of the shares, with these
@@ -186,13 +212,15 @@ class Cloud:
             return None
         centred = self.centred
         if centred is not None:
-            centred = centred[np.ix_(remaining, remaining)]
+            kept = torch.from_numpy(remaining).to(centred.device)
+            centred = centred[kept[:, None], kept]
         cloud = replace(
             self,
             unit_sum=self.unit_sum[remaining],
             vector_sum=self.vector_sum[remaining],
             centred=centred,
             rows=None,
+            directed=False,
         )
         total = cloud.energies.sum()
         if not total > 0:
@@ -208,67 +236,62 @@ def _is_far(cloud: Cloud) -> bool:
     if not cloud.count:
         return False
     mean_square = float(cloud.mean @ cloud.mean)
-    return float(np.trace(cloud.covariance)) < NEAR * mean_square
+    return cloud.variance < NEAR * mean_square
 
 
-def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
-    """Return the eigenvalues [d] of the second moment, largest first, and its eigenvectors [d, d].
+class _FewEigen:
+    """The decomposition of Σxxᵀ/n of n vectors, fewer than dimensions, from their products.
 
-    Without `vectors` the second array has no columns.
+    XXᵀ has the same eigenvalues but for d − n zeros, and its eigenvectors u give Xᵀu. Directions of
+    an eigenvalue that is zero to rounding are columns of zeros.
     """
-    if _is_far(cloud):
-        return _eigh_far(cloud, vectors=vectors)
-    rows = cloud.rows
-    if not vectors and rows is not None and len(rows) < 0.75 * cloud.width:
-        # XXᵀ has the same eigenvalues but for d − n zeros.
-        values = np.linalg.eigvalsh(rows @ rows.T)[::-1] / cloud.count
-        zeros = np.zeros(cloud.width - len(values))
-        return np.append(values, zeros), np.zeros((len(rows), 0))
-    values, directions = _decomposed(cloud.second_moment, vectors, cloud.device)
-    return values[::-1], directions[:, ::-1]
+
+    def __init__(self, rows: Tensor):
+        self._rows = rows
+        count, width = rows.shape
+        self._eigen = eigen((rows @ rows.T).div_(count))
+        self.values: Floats = np.append(self._eigen.values, np.zeros(width - count))
+
+    def strongest(self, count: int) -> Floats:
+        rows, width = self._rows.shape
+        values = self.values[: min(count, rows)]
+        rounding = 4 * width * float(np.finfo(float).eps) * float(self.values.max(initial=0.0))
+        used = int((values > rounding).sum())
+        vectors = torch.from_numpy(self._eigen.strongest(used).copy()).to(self._rows.device)
+        directions = np.zeros((width, count))
+        directions[:, :used] = (self._rows.T @ vectors).cpu().numpy()
+        directions[:, :used] /= np.sqrt(rows * values[:used])
+        return directions
 
 
-def _eigh_far(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
-    """Return the same where ‖μ‖² is far above tr C.
+class _FarEigen:
+    """The decomposition of M = C + μμᵀ where ‖μ‖² is far above tr C.
 
-    The eigenvalues of M = C + μμᵀ would drown in the rounding of ‖μ‖². With a reflection H that
-    turns μ to the first axis, HMH is [[a, cᵀ], [c, B]]; λ₁ = a + ‖c‖²/a, and the others are those
-    of B − ccᵀ/a, to (tr C/‖μ‖²)².
+    The eigenvalues of M would drown in the rounding of ‖μ‖². With a reflection H that turns μ to
+    the first axis, HMH is [[a, cᵀ], [c, B]]; λ₁ = a + ‖c‖²/a, and the others are those of B −
+    ccᵀ/a, to (tr C/‖μ‖²)².
     """
-    length = float(np.linalg.norm(cloud.mean))
-    axis = cloud.mean / length
-    axis[0] += np.copysign(1.0, axis[0])
-    reflection = np.eye(cloud.width) - np.outer(axis, 2 * axis / (axis @ axis))
 
-    turned = reflection @ cloud.covariance @ reflection
-    a = length**2 + turned[0, 0]
-    c = turned[1:, 0]
-    remainder = turned[1:, 1:] - np.outer(c, c) / a
-    values, directions = _decomposed(remainder, vectors, cloud.device)
-    energies = np.append(values, a + c @ c / a)[::-1]
-    if not vectors:
-        return energies, directions
+    def __init__(self, cloud: Cloud):
+        length = float(np.linalg.norm(cloud.mean))
+        axis = cloud.mean / length
+        axis[0] += np.copysign(1.0, axis[0])
+        self._reflection = np.eye(cloud.width) - np.outer(axis, 2 * axis / (axis @ axis))
+        turned = self._reflection @ cloud.covariance @ self._reflection
+        a = length**2 + turned[0, 0]
+        c = turned[1:, 0]
+        self._slope = c / a
+        self._eigen = eigen(torch.from_numpy(turned[1:, 1:] - np.outer(c, c) / a))
+        self.values: Floats = np.append(a + c @ self._slope, self._eigen.values)
 
-    first_row = [np.ones((1, 1)), -(c / a @ directions)[None, ::-1]]
-    other_rows = [c[:, None] / a, directions[:, ::-1]]
-    return energies, reflection @ np.block([first_row, other_rows])
-
-
-def _decomposed(matrix: Floats, vectors: bool, device: str = "cpu") -> tuple[Floats, Floats]:
-    """Return the eigenvalues of a symmetric matrix, ascending, and its eigenvectors if asked for.
-
-    Devices other than CUDA have no float64: the CPU computes for them. The eigenvalues alone are
-    numpy's, whose threads do not obey torch.set_num_threads: `side_by_side` limits them.
-    """
-    on_cuda = device.startswith("cuda")
-    if vectors:
-        tensor = torch.from_numpy(matrix).to(device if on_cuda else "cpu")
-        values, directions = torch.linalg.eigh(tensor)
-        return values.cpu().numpy(), directions.cpu().numpy()
-
-    no_directions = np.zeros((len(matrix), 0))
-    if on_cuda:
-        tensor = torch.from_numpy(matrix).to(device)
-        values = torch.linalg.eigvalsh(tensor)
-        return values.cpu().numpy(), no_directions
-    return np.linalg.eigvalsh(matrix).astype(np.float64, copy=False), no_directions
+    def strongest(self, count: int) -> Floats:
+        width = len(self._reflection)
+        directions = np.zeros((width, count))
+        if count:
+            others = self._eigen.strongest(count - 1)
+            directions[0, 0] = 1.0
+            directions[1:, 0] = self._slope
+            directions[0, 1:] = -(self._slope @ others)
+            directions[1:, 1:] = others
+        turned_back: Floats = self._reflection @ directions
+        return turned_back

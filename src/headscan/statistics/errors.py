@@ -92,6 +92,7 @@ class Errors:
         if not enough_documents(sums.sums[:, :, count_column].numpy().sum(0)):
             kind = "windows"
             sums = statistics.clusters.of(kind)
+        sums = sums._replace(states=sums.states.to(statistics.device))
         tokens = sums.sums[:, :, count_column].numpy()
         counts = np.stack([tokens[list(cells)].sum(0) for cells in GROUPS.values()])
         return cls(
@@ -221,7 +222,7 @@ class _MomentErrors:
 
         assert tiles.centre is not None
         shift = float(np.linalg.norm(cloud.mean - tiles.centre.cpu().numpy()))
-        scale = SAFETY * (float(np.trace(cloud.covariance)) + shift**2) / energy
+        scale = SAFETY * (cloud.variance + shift**2) / energy
         norm_square = tiles.products.square().sum() / SIGNS
         trace = (tiles.signs * tiles.products).sum() / SIGNS
         second = scale * float(norm_square) ** 0.5 + 2 * mean * shift
@@ -243,10 +244,18 @@ class _MomentErrors:
         if gradient.energies is None:
             return error
 
+        # The derivative by M is average·I and a remainder R, which adds at most ‖R‖·second.
         slope = gradient.energies
-        spread = float(np.linalg.norm(slope - slope.mean()))
-        error += abs(float(slope.mean())) * self.trace + spread * self.second
-        error += abs(gradient.outer) * float(moments.mean @ moments.mean) * self.second
+        average = float(slope.mean())
+        spread = float(np.linalg.norm(slope - average))
+        mean_square = float(moments.mean @ moments.mean)
+        outer = gradient.outer * mean_square
+        if gradient.along_mean is None:
+            remainder = spread + abs(outer)
+        else:
+            product = gradient.outer * (gradient.along_mean - average * mean_square)
+            remainder = max(0.0, spread**2 + 2 * product + outer**2) ** 0.5
+        error += abs(average) * self.trace + remainder * self.second
         if not gradient.centred:  # vᵢᵀδMvᵢ has 2(vᵢ·μ)(vᵢ·δμ), and (vᵢ·μ)² ≤ λᵢ
             error += 2 * self.mean * float(np.sqrt(slope**2 @ moments.energies))
         return error
@@ -290,10 +299,12 @@ def allowed(shares: Sequence[float]) -> str:
     tiled = [share for share in shares if share > 0]
     if not tiled:
         return "Sums in float64."
+    coarse = [share for share in tiled if share > 1]
+    more = f" At {len(coarse)} sites that is more than is allowed." if coarse else ""
     return (
         f"Second moments of {len(tiled)} of {len(shares)} sites from float32 products of tiles "
         "about a centre, summed in float64. Measured on every eighth tile, no number is further "
         f"from float64's than {max(tiled):.2g} of what is allowed: {RELATIVE:g} of it, or "
         f"{SHARE:g} of its interval's width (of squared singular values, {RELATIVE:g} of their "
-        "sum). --arithmetic exact takes float64 throughout."
+        f"sum).{more} --arithmetic exact takes float64 throughout."
     )

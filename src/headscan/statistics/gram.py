@@ -200,7 +200,8 @@ class Gram:
             rows = self.rows - (self.rows.mean(0) if self.held else 0.0)
             return rows.T @ rows
         full = self.full(self.panels)
-        return full.addr_(self.sum, self.sum, alpha=-1 / max(self.count, 1.0))
+        mean = self.sum / max(self.count, 1.0)
+        return full.addmm_(self.sum[:, None], mean[None], alpha=-1)
 
     def full(self, panels: Sequence[Tensor]) -> Tensor:
         """Return the symmetric matrix [width, width], float64, that consists of these panels.

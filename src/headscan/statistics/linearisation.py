@@ -56,7 +56,7 @@ class Moments:
         mean_energy = 0.0
         if spectral:
             energies = cloud.energies
-            mean_energy = float(mean @ cloud.covariance @ mean + (mean @ mean) ** 2)
+            mean_energy = cloud.mean_variance + float(mean @ mean) ** 2
         return cls(
             unit=cloud.unit_sum / n,
             mean=mean,
@@ -88,7 +88,8 @@ class Gradient:
 
     The derivative by M is V diag(energies) Vᵀ + outer·μμᵀ, V the eigenvectors of M and `energies`
     [d]. With `centred`, that is the derivative by the covariance instead: the mean moves the
-    measure through the covariance, too.
+    measure through the covariance, too. `along_mean` is μᵀV diag(energies) Vᵀμ, where it is
+    known.
     """
 
     unit: Floats | None = None
@@ -98,6 +99,7 @@ class Gradient:
     square: float = 0.0
     energies: Floats | None = None
     outer: float = 0.0
+    along_mean: float | None = None
     centred: bool = False
 
     def linear(self, width: int) -> Floats:
@@ -150,7 +152,7 @@ def influences(
     directions = np.zeros((width, 0))
     squares = np.zeros((1, len(sums)))
     if spectral:
-        directions = cloud.directions if width <= DENSE else _strongest(cloud)
+        directions = cloud.strongest(width if width <= DENSE else DIRECTIONS)
         squares = _sampled_squares(cloud, clusters, cells, directions, sums[:, 2 * width])
 
     result = np.full((len(measures), len(sums)), np.nan)
@@ -201,37 +203,28 @@ def _quadratic(
     return weights, 2 * half_slope, tail
 
 
-def _strongest(cloud: Cloud) -> Floats:
-    """Return the strongest directions of a wide cloud as columns [d, k], largest energy first.
-
-    They come from subspace iteration in float32.
-    """
-    generator = torch.Generator().manual_seed(0)
-    moment = torch.from_numpy(cloud.second_moment).float()
-    basis = torch.randn(cloud.width, DIRECTIONS + 32, generator=generator)
-    for _ in range(3):
-        basis = torch.linalg.qr(moment @ basis).Q
-    rotation = torch.linalg.eigh(basis.T @ moment @ basis).eigenvectors.flip(1)
-    directions: Floats = (basis @ rotation)[:, :DIRECTIONS].double().numpy()
-    return directions
-
-
 def _sampled_squares(
     cloud: Cloud, clusters: ClusterSums, cells: Sequence[int], directions: Floats, counts: Floats
 ) -> Floats:
     """Return estimates of each cluster's Σz² along each direction v and along μ [k + 1, C].
 
-    z = vᵀ(x − μ). `counts` [C] are the clusters' numbers of tokens.
+    z = vᵀ(x − μ). `counts` [C] are the clusters' numbers of tokens. The products are taken on the
+    device of the sample.
     """
     sampled = torch.isin(clusters.cells, torch.tensor(list(cells)))
-    # torch's products, not numpy's: they obey torch.set_num_threads.
-    axes = torch.from_numpy(np.column_stack([directions, cloud.mean])).float()
-    mean = torch.from_numpy(cloud.mean).float()
-    z = (clusters.states[sampled] - mean) @ axes
-
     cluster = clusters.clusters[sampled]
-    totals = torch.zeros(len(counts), axes.shape[1], dtype=torch.float64)
-    totals.index_add_(0, cluster, z.double().square())
+    states = clusters.states
+    # torch's products, not numpy's: they obey torch.set_num_threads.
+    columns = torch.from_numpy(np.column_stack([directions, cloud.mean])).float()
+    axes = columns.to(states.device)
+    mean = torch.from_numpy(cloud.mean).float().to(states.device)
+    z = (states - mean) @ axes
+    if len(cluster) < len(states):
+        z = z[sampled.to(states.device)]
+
+    totals = torch.zeros(len(counts), axes.shape[1], dtype=torch.float64, device=states.device)
+    totals.index_add_(0, cluster.to(states.device), z.double().square_())
+    totals = totals.cpu()
     sample_counts = torch.bincount(cluster, minlength=len(counts)).numpy()
     overall_mean = totals.numpy().sum(0) / max(1, sample_counts.sum())
     cluster_means = totals.numpy() / np.maximum(sample_counts, 1)[:, None]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headscan.statistics.sinks import CELLS
-from headscan.statistics.transfer import sent
+from headscan.statistics.transfer import sent_together
 
 SHORT = 128
 """Tokens of a stretch, which must be short: each is multiplied by the weights of all its pieces."""
@@ -22,9 +22,22 @@ def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
 
     The columns are x/‖x‖, x, 1, whether x is zero, ‖x‖, ‖x‖².
     """
-    directions = rows / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
-    scalars = torch.ones_like(norms), (norms == 0).double(), norms, norms.square()
-    return torch.cat([directions, rows, *(column[:, None] for column in scalars)], dim=1)
+    return _token_sums(rows, _token_scalars(norms))
+
+
+def _token_scalars(norms: Tensor) -> Tensor:
+    """Return what `_token_sums` needs of the norms of n tokens [n, 5]: the divisors of directions
+    and the last four columns.
+    """
+    divisors = norms.clamp_min(torch.finfo(norms.dtype).tiny)
+    zeros = (norms == 0).double()
+    columns = (divisors, torch.ones_like(norms), zeros, norms, norms.square())
+    return torch.stack(columns, dim=1)
+
+
+def _token_sums(rows: Tensor, scalars: Tensor) -> Tensor:
+    """Return `token_sums` of rows [n, d] with their `_token_scalars` [n, 5]."""
+    return torch.cat([rows / scalars[:, :1], rows, scalars[:, 1:]], dim=1)
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,7 @@ class Pieces:
         states: the windows [B, T, d], in any precision.
         documents: the number of each token's document [B, T].
         cells: the index in `CELLS` of each token [B, T].
+        norms: the length of each token's vector [B, T], on the CPU.
         apart: the indices of the tokens that are not ordinary among the B·T, cell by cell [m], on
             the states' device.
         rows: the ordinary tokens, zeros in place of the others [B, T, d]; in float64, or in float32
@@ -54,6 +68,7 @@ class Pieces:
     states: Tensor
     documents: Tensor
     cells: Tensor
+    norms: Tensor
     apart: Tensor
     rows: Tensor
     inverse_squares: Tensor
@@ -78,17 +93,17 @@ class Pieces:
         """
         flat_cells = cells.flatten()
         apart = _not_ordinary(flat_cells)
-        apart_on_device = sent(apart, states.device)
-        apart_states = states.flatten(0, 1)[apart_on_device].double()
-        apart_norms = torch.linalg.vector_norm(apart_states, dim=-1)
-        apart_sums = token_sums(apart_states, apart_norms)
-
         if centre is None or norms is None:
             rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
-            norms = torch.linalg.vector_norm(rows, dim=-1)
+            if norms is None or rows.device.type == "cpu":
+                norms = torch.linalg.vector_norm(rows, dim=-1)
         else:
             rows = (states - centre).contiguous()
-        rows.flatten(0, 1).index_fill_(0, apart_on_device, 0.0)
+        if norms.dtype == torch.float64:
+            apart_norms = norms.flatten()[apart]
+        else:
+            apart_states = states.flatten(0, 1)[apart].double()
+            apart_norms = torch.linalg.vector_norm(apart_states, dim=-1)
 
         length = cells.shape[1]
         size = SHORT if length % SHORT == 0 else length
@@ -98,7 +113,15 @@ class Pieces:
         if pieces.shape[1] > 1:
             masks.append(pieces)
         weights = _Weights.of(norms.reshape(-1, size), cells.reshape(-1, size), masks)
-        sums, inverse_squares = weights.applied(rows.view(stretches, size, -1), centre)
+        apart_on_device, scalars, totals, table = sent_together(
+            [apart, _token_scalars(apart_norms), weights.totals, weights.table.to(rows.dtype)],
+            states.device,
+        )
+        source = rows if centre is None else states
+        apart_sums = _token_sums(source.flatten(0, 1)[apart_on_device].double(), scalars)
+        rows.flatten(0, 1).index_fill_(0, apart_on_device, 0.0)
+        *piece_weights, inverse_squares = table.split(weights.sizes)
+        sums = _weighted(rows.view(stretches, size, -1), piece_weights, totals, centre)
         all_values = torch.cat([sums, apart_sums])
 
         first_in_stretch = pieces.long().argmax(2)
@@ -107,6 +130,7 @@ class Pieces:
             states=states,
             documents=documents,
             cells=cells,
+            norms=norms,
             apart=apart_on_device,
             rows=rows,
             inverse_squares=inverse_squares,
@@ -125,13 +149,15 @@ class Pieces:
     @property
     def squared_unit(self) -> Tensor:
         """Σx²/‖x‖² of the tokens that are no sinks, by coordinate [d]."""
-        rows = (self.rows if self.centre is None else self.states).flatten(0, 1)
-        step = CHUNK if rows.device.type == "cpu" else len(rows)
+        on_cpu = self.rows.device.type == "cpu"
+        converted = on_cpu and self.centre is None
+        rows = (self.rows if converted else self.states).flatten(0, 1)
+        step = CHUNK if on_cpu else len(rows)
         chunks = zip(rows.split(step), self.inverse_squares.split(step), strict=True)
         sums: list[Tensor] = []
         for x, weights in chunks:
             sums.append((weights[None] @ x.to(weights.dtype).square())[0])
-        if self.centre is None:  # `rows` has zeros in place of the first tokens
+        if converted:  # `rows` has zeros in place of the first tokens
             first_directions = self.by_cell[1][:, : rows.shape[1]]
             sums.append(first_directions.square().sum(0))
         if len(sums) == 1:
@@ -160,23 +186,25 @@ def _document_masks(documents: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Weights:
-    """The weights that tokens have in the sums of pieces, where the norms are; one item a mask.
+    """The weights that tokens have in the sums of pieces, on the CPU.
 
     Attributes:
-        weights: 1/‖x‖ and 1 for the ordinary tokens of each piece, else 0 [N, P, 2, size].
-        totals: the sums of both, and of the four scalars of `token_sums` [N, P, 6], float64.
-        inverse_squares: 1/‖x‖² of the tokens that are no sinks, else 0 [N, size].
+        table: 1/‖x‖ and 1 for the ordinary tokens of each piece of each mask, else 0 [N, P, 2,
+            size], then 1/‖x‖² of the tokens that are no sinks, else 0 [N, size]; flat.
+        sizes: the lengths of these parts.
+        totals: the sums of both, and of the four scalars of `token_sums`, of each piece of each
+            mask [n, 6], float64.
     """
 
-    weights: list[Tensor]
-    totals: list[Tensor]
-    inverse_squares: Tensor
+    table: Tensor
+    sizes: list[int]
+    totals: Tensor
 
     @classmethod
     def of(cls, norms: Tensor, cells: Tensor, masks: Sequence[Tensor]) -> Self:
         """Return the weights for norms and cells [N, size] and masks [N, P, size]."""
-        ordinary = sent(cells == 0, norms.device).to(norms.dtype)
-        not_sink = sent(cells < 2, norms.device).to(norms.dtype)
+        ordinary = (cells == 0).to(norms.dtype)
+        not_sink = (cells < 2).to(norms.dtype)
         inverse = norms.reciprocal().nan_to_num(posinf=0.0) * not_sink  # 0 without a direction
         ordinary_inverse = inverse * ordinary
         token_weights = torch.stack([ordinary_inverse, ordinary], dim=1)[:, None]
@@ -186,35 +214,30 @@ class _Weights:
         lengths = (norms * ordinary).double()
         scalars = torch.stack([counts, zeros, lengths, lengths.square()], dim=-1)
 
-        weights = []
+        parts = []
         totals = []
         for mask in masks:
-            members = sent(mask, norms.device).to(norms.dtype)
+            members = mask.to(norms.dtype)
             piece_weights = members[:, :, None] * token_weights
             weight_sums = piece_weights.sum(-1, dtype=torch.float64)
             scalar_sums = members.double() @ scalars
-            weights.append(piece_weights)
-            totals.append(torch.cat([weight_sums, scalar_sums], dim=-1))
-        return cls(weights, totals, inverse.square())
+            parts.append(piece_weights.flatten())
+            totals.append(torch.cat([weight_sums, scalar_sums], dim=-1).flatten(0, 1))
+        parts.append(inverse.square().flatten())
+        return cls(torch.cat(parts), [len(part) for part in parts], torch.cat(totals))
 
-    def applied(self, rows: Tensor, centre: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the `token_sums` of all pieces of all masks, and the inverse squares [N·size].
 
-        `rows` [N, size, d] are about `centre`; all that they need is sent to their device at once.
-        """
-        stretches, size, width = rows.shape
-        tables = [*self.weights, self.inverse_squares]
-        sizes = [table.numel() for table in tables]
-        table = sent(torch.cat([table.flatten() for table in tables]), rows.device)
-        *weights, inverse_squares = table.split(sizes)
-        totals = sent(torch.cat([total.flatten(0, 1) for total in self.totals]), rows.device)
-
-        # Σx/‖x‖ and Σx of each piece [·, 2, d]
-        vectors = rows.new_empty(len(totals), 2, width)
-        pieces = [total.shape[0] * total.shape[1] for total in self.totals]
-        for weight, target in zip(weights, vectors.split(pieces), strict=True):
-            out = target.view(stretches, -1, width)
-            torch.bmm(weight.view(stretches, -1, size), rows, out=out)
-        if centre is not None:
-            vectors = torch.addcmul(vectors, totals[:, :2, None], centre)
-        return torch.cat([vectors.flatten(1), totals[:, 2:]], dim=1), inverse_squares
+def _weighted(
+    rows: Tensor, weights: Sequence[Tensor], totals: Tensor, centre: Tensor | None
+) -> Tensor:
+    """Return the `token_sums` of all pieces of all masks, from rows [N, size, d] about `centre`."""
+    stretches, size, width = rows.shape
+    # Σx/‖x‖ and Σx of each piece [·, 2, d]
+    vectors = rows.new_empty(len(totals), 2, width)
+    pieces = [len(weight) // (2 * size) for weight in weights]
+    for weight, target in zip(weights, vectors.split(pieces), strict=True):
+        out = target.view(stretches, -1, width)
+        torch.bmm(weight.view(stretches, -1, size), rows, out=out)
+    if centre is not None:
+        vectors = torch.addcmul(vectors, totals[:, :2, None], centre)
+    return torch.cat([vectors.flatten(1), totals[:, 2:]], dim=1)

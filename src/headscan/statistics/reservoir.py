@@ -1,5 +1,6 @@
 """A uniform sample of token positions, the same whatever the order or the split of the stream."""
 
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 import numpy as np
@@ -31,6 +32,23 @@ def _position_keys(seed: int, windows: list[int], length: int) -> npt.NDArray[np
         return (hashes >> np.uint64(1)).astype(np.int64)
 
 
+class SortedColumns(Mapping[str, Tensor]):
+    """Tensors by name, each with its rows in another order; no copy is made before one is read."""
+
+    def __init__(self, values: Mapping[str, Tensor], rows: Tensor):
+        self._values = values
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._values[name][self._rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 class Reservoir(Accumulator):
     """The `size` positions of a stream with the smallest hash of (seed, window, position).
 
@@ -45,9 +63,15 @@ class Reservoir(Accumulator):
         self.seed = seed
         self.keys = torch.zeros(0, dtype=torch.int64)
         self.places = torch.zeros(0, 2, dtype=torch.int64)
-        self.columns: dict[str, Tensor] = {}
-        # The memory of the columns is reused: memory that moves leaves holes behind.
-        self._buffers: dict[str, Tensor] = {}
+        # The values lie in the order in which they came; an entering position takes the row of one
+        # that has left, so that only what enters is copied.
+        self._values: dict[str, Tensor] = {}
+        self._rows = torch.zeros(0, dtype=torch.int64)
+
+    @property
+    def columns(self) -> Mapping[str, Tensor]:
+        """The values at the positions, by name, each [k, ...]; each is copied as it is read."""
+        return SortedColumns(self._values, self._rows)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -76,23 +100,43 @@ class Reservoir(Accumulator):
         entering = Reservoir(self.size, self.seed)
         entering.keys = torch.from_numpy(keys)
         entering.places = torch.tensor(places, dtype=torch.int64).reshape(-1, 2)
-        entering.columns = {name: column.detach().cpu() for name, column in columns.items()}
+        entering._fill({name: column.detach().cpu() for name, column in columns.items()})
         self.merge(entering)
+
+    def _fill(self, values: dict[str, Tensor]) -> None:
+        """Set the values at the positions, in the order of their keys."""
+        self._values = values
+        self._rows = torch.arange(len(self))
 
     def merge(self, other: "Reservoir") -> None:
         if len(other) == 0:
             return
-        if not self.columns:
-            self.columns = {name: column[:0] for name, column in other.columns.items()}
         keys = torch.cat([self.keys, other.keys])
         order = torch.argsort(keys, stable=True)[: self.size]
+        entered = order >= len(self)
+        entering = other._rows[order[entered] - len(self)]
+        staying = self._rows[order[~entered]]
+
+        taken = torch.zeros(self.size, dtype=torch.bool)
+        taken[staying] = True
+        free = (~taken).nonzero().flatten()[: len(entering)]
+        for name, values in other._values.items():
+            if name not in self._values or len(self._values[name]) < self.size:
+                self._grow(name, values)
+            self._values[name].index_copy_(0, free, values[entering])
+
         self.keys = keys[order]
         self.places = torch.cat([self.places, other.places])[order]
-        for name, column in other.columns.items():
-            if name not in self._buffers:
-                self._buffers[name] = column.new_empty(self.size, *column.shape[1:])
-            rows = torch.cat([self.columns[name], column])[order]
-            self.columns[name] = self._buffers[name][: len(order)].copy_(rows)
+        self._rows = torch.empty_like(order)
+        self._rows[entered] = free
+        self._rows[~entered] = staying
+
+    def _grow(self, name: str, like: Tensor) -> None:
+        """Make memory for as many values as the sample can have."""
+        values = like.new_empty(self.size, *like.shape[1:])
+        if name in self._values:
+            values[: len(self._values[name])] = self._values[name]
+        self._values[name] = values
 
     def state(self) -> dict[str, Tensor]:
         state = {
@@ -110,9 +154,11 @@ class Reservoir(Accumulator):
         reservoir = cls(int(state["size"]), int(state["seed"]))
         reservoir.keys = state["keys"].clone()
         reservoir.places = state["places"].clone()
+        values = {}
         for name, column in state.items():
             if name.startswith("columns."):
-                reservoir.columns[name.removeprefix("columns.")] = column.clone()
+                values[name.removeprefix("columns.")] = column.clone()
+        reservoir._fill(values)
         return reservoir
 
 

@@ -28,8 +28,12 @@ GROUPS = {"all": (0, 1, 2, 3), "without_first": (0, 2), "without_sinks": (0, 1)}
 
 
 def lengths(states: Tensor) -> Tensor:
-    """Return the lengths [B, T] of states [B, T, d], in float32 at least."""
-    dtype = torch.promote_types(states.dtype, torch.float32)
+    """Return the lengths [B, T] of states [B, T, d]; in float32 at least, in float64 on a device.
+
+    A device sends its lengths to the CPU, which then needs no other copy of them.
+    """
+    on_cpu = states.device.type == "cpu"
+    dtype = torch.promote_types(states.dtype, torch.float32) if on_cpu else torch.float64
     norms: Tensor = torch.linalg.vector_norm(states, dim=-1, dtype=dtype)
     return norms
 

@@ -19,7 +19,13 @@ from headscan.statistics.transfer import fetched, sent
 FINE_BLOCKS = 64
 
 AT_ONCE = 2**20
-"""Numbers, 8 MiB in float64, that are added at a time: more would leave the cache."""
+"""Numbers, 8 MiB in float64, that are added at a time on a CPU: more would leave the cache."""
+
+AT_ONCE_ON_DEVICES = 2**27
+"""Numbers that are added at a time elsewhere, 1 GiB in float64: many small products take longer."""
+
+SAMPLE = "clusters/sample/"
+"""The part of a site's state that is on the CPU, whatever device its sums are on."""
 
 ORDINARY_CELLS = CELLS[:2]
 SINK_CELLS = CELLS[2:]
@@ -118,7 +124,7 @@ class SiteStatistics(Accumulator):
         norms = norms[:, self.skip_first :]
 
         cells = self._cells_of(norms)
-        finite_norms = torch.isfinite(norms)
+        finite_norms = torch.isfinite(norms.float())
         overflow = not bool(finite_norms.all())
         if overflow:
             self._check_finite(states, windows)
@@ -127,14 +133,15 @@ class SiteStatistics(Accumulator):
             self.sink_tokens.update(sink_ids)
 
         length = cells.shape[1]
-        parts = max(1, _ceil_div(states.numel(), AT_ONCE))
+        on_cpu = states.device.type == "cpu"
+        parts = max(1, _ceil_div(states.numel(), AT_ONCE if on_cpu else AT_ONCE_ON_DEVICES))
         rows_in_float64 = max(1, _ceil_div(len(states), parts))
-        rows_in_tile = max(1, TILE // length) if states.device.type == "cpu" else len(states)
+        rows_in_tile = max(1, TILE // length) if on_cpu else rows_in_float64
         for sums, rows in self.octaves.runs(windows):
             while rows:
                 centre = None
                 if not overflow and states.dtype != torch.float64:
-                    centre = self._centre(states.dtype)
+                    centre = self._centre(states[rows[0]])
                 step = rows_in_float64 if centre is None else rows_in_tile
                 part = rows[:step]
                 rows = rows[step:]
@@ -159,16 +166,16 @@ class SiteStatistics(Accumulator):
             row, position = (~finite).nonzero()[0].tolist()
             raise NonFinite(windows[row], position + self.skip_first)
 
-    def _centre(self, dtype: torch.dtype) -> Tensor | None:
-        """Return the point about which tiles of the next tokens are multiplied; None while they are
-        summed in float64.
+    def _centre(self, rows: Tensor) -> Tensor | None:
+        """Return the point about which tiles of the next tokens, which begin with `rows` [n,
+        width], are multiplied; None while they are summed in float64.
         """
         if self.tiles is None:
             return None
         if self.tiles.centre is None and self.tiles.tokens >= self.width:
             parts = self.octaves.parts()
             sums = torch.stack([part.cells["ordinary"].sums for part in parts]).sum(0)
-            if not self.tiles.begin(sums[self.width : -4], sums[-4:], dtype):
+            if not self.tiles.begin(sums[self.width : -4], sums[-4:], rows):
                 self.tiles = None
                 return None
         return self.tiles.centre
@@ -295,6 +302,13 @@ class SiteStatistics(Accumulator):
         if self.tiles is not None:
             state |= prefixed("tiles", self.tiles.state())
         return state
+
+    def restored(self, state: dict[str, Tensor]) -> Self:
+        moved = {}
+        for name, tensor in state.items():
+            summed = tensor.is_floating_point() and not name.startswith(SAMPLE)
+            moved[name] = tensor.to(self.device) if summed else tensor
+        return type(self).restore(moved)
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:

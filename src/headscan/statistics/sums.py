@@ -11,6 +11,9 @@ from headscan.statistics.gram import Gram
 from headscan.statistics.pieces import token_sums
 from headscan.statistics.sinks import CELLS
 
+AT_ONCE = 2**26
+"""Numbers of a matrix that are converted to float64 at a time."""
+
 
 class Sums(Accumulator):
     """Count, Σx, Σx/‖x‖, Σ‖x‖, Σ‖x‖² and, on request, Σxxᵀ of vectors of one width, float64.
@@ -62,12 +65,15 @@ class Sums(Accumulator):
     @classmethod
     def of_rows(cls, rows: Tensor, *, gram: bool = True) -> Self:
         """Return the sums of the rows of a matrix [n, width]."""
-        rows = rows.double()
-        norms = torch.linalg.vector_norm(rows, dim=-1)
         sums = cls(rows.shape[1], gram=gram, device=rows.device)
-        sums.sums += token_sums(rows, norms).sum(0)
-        if sums.gram is not None:
-            sums.gram.add(rows, sums.total)
+        at_once = max(1, AT_ONCE // max(1, rows.shape[1]))
+        for piece in rows.split(at_once):
+            vectors = piece.double()
+            norms = torch.linalg.vector_norm(vectors, dim=-1)
+            totals = token_sums(vectors, norms).sum(0)
+            sums.sums += totals
+            if sums.gram is not None:
+                sums.gram.add(vectors, totals[sums.width : -4])
         return sums
 
     @property

@@ -6,6 +6,8 @@ Every eighth tile is summed in float64, too. Along vectors r of random signs the
 comes from fewer bits than were asked for; `errors.rounding` converts it to errors of measures.
 """
 
+import time
+from functools import cache
 from typing import Self
 
 import torch
@@ -32,6 +34,38 @@ SIGNS = 4
 
 FAR = 0.99
 """Share of the energy in the mean beyond which tiles are not used."""
+
+TRIED = 64
+"""Tokens, and coordinates, whose products are compared with float64 before the first tile."""
+
+COARSE = 1e-6
+"""Error of these products, as a share of the energy, beyond which tiles are not used.
+
+Products in float32 have 1e-8; TF32 has 6e-5.
+"""
+
+
+@cache
+def float64_pays(device: torch.device) -> bool:
+    """Return whether a device takes at most twice as long for products in float64 as in float32.
+
+    It is tried, in milliseconds. Where it is so (data-centre GPUs), tiles with their checks cost
+    more than sums in float64. A CPU is never so: it takes twice as long.
+    """
+    if device.type == "cpu":
+        return False
+    rows = torch.ones(8192, 1024, device=device)
+    return _seconds(rows.double()) <= 2 * _seconds(rows)
+
+
+def _seconds(rows: Tensor) -> float:
+    """Return the seconds of the fastest of three products XᵀX."""
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        float((rows.T @ rows)[0, 0])  # reading a number waits for the device
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 class Tiles(Accumulator):
@@ -60,27 +94,37 @@ class Tiles(Accumulator):
         bits = torch.randint(0, 2, (width, SIGNS), generator=generator, dtype=torch.int64)
         self.signs = (2 * bits - 1).to(self.products)
 
-    def begin(self, total: Tensor, scalars: Tensor, dtype: torch.dtype) -> bool:
-        """Set the centre to the mean of the vectors summed so far; return False if it is too far.
+    def begin(self, total: Tensor, scalars: Tensor, rows: Tensor) -> bool:
+        """Set the centre to the mean of the vectors summed so far.
 
-        `total` is Σx [width], `scalars` the last four of `token_sums`. States of 16 bits keep the
-        origin as the centre unless the mean has half of their energy: products about the origin are
-        exact in float32.
+        Return False if it is too far, or if products of the first `rows` [n, width], which come
+        next, are coarser than float32's. `total` is Σx [width], `scalars` the last four of
+        `token_sums`. States of 16 bits keep the origin as the centre unless the mean has half of
+        their energy: products about the origin are exact in float32.
         """
         mean = total / scalars[0].clamp_min(1)
         share = float(scalars[0] * (mean @ mean) / scalars[3].clamp_min(1e-300))
-        if dtype.itemsize <= 2 and share <= 0.5:
+        if rows.dtype.itemsize <= 2 and share <= 0.5:
             self.centre = torch.zeros_like(mean).float()
         else:
             self.centre = mean.float()
-        return share <= FAR
+        return share <= FAR and self._error(rows[:TRIED] - self.centre) <= COARSE
+
+    def _error(self, rows: Tensor) -> float:
+        """Return the error of float32 products of rows [n, width], as a share of their energy."""
+        few = rows[:, :TRIED]
+        exact = rows.double()
+        products = (few.T @ rows).double() @ self.signs
+        error = products - exact[:, :TRIED].T @ (exact @ self.signs)
+        energy = torch.linalg.vector_norm(exact) * torch.linalg.vector_norm(exact[:, :TRIED])
+        return float(torch.linalg.vector_norm(error) / SIGNS**0.5 / energy.clamp_min(1e-300))
 
     def add(self, gram: Gram, pieces: Pieces) -> None:
         """Add the products of a tile's ordinary tokens, float32 about the centre."""
         assert self.centre is not None
         products = gram.add_tile(pieces.rows.flatten(0, 1), self.centre)
         if self.tiles % EVERY == 0:
-            exact = Pieces.of(pieces.states, pieces.documents, pieces.cells)
+            exact = Pieces.of(pieces.states, pieces.documents, pieces.cells, pieces.norms)
             rows = exact.rows.sub_(self.centre).flatten(0, 1)
             rows.index_fill_(0, pieces.apart, 0.0)
             projections = rows @ self.signs

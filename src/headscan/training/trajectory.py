@@ -15,13 +15,19 @@ from headscan.measures.measure import MEASURES
 from headscan.model import Lens
 from headscan.model.traits import embedding_table
 from headscan.run import Row
-from headscan.statistics import Cloud, NonFinite, SiteStatistics
+from headscan.statistics import Cloud, NonFinite, SiteStatistics, Sums
 from headscan.training.heads import Unembedding, body_of, head_of
 from headscan.training.learner import Learner
 from headscan.training.records import GeometrySnapshot
 
 GRADIENT_TOKENS = 512
 """Tokens whose gradients are measured."""
+
+BATCH = 8
+"""Windows of a forward pass on a CPU."""
+
+TOKENS_ON_DEVICES = 16_384
+"""Tokens of a forward pass elsewhere, where many small steps take longer than few large ones."""
 
 DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "alpha_req", "mean_norm")
 """Measures that a training takes by default."""
@@ -39,13 +45,14 @@ def measure_sites(
     *,
     sites: str | Iterable[str] | None = None,
     measures: Iterable[str] = DEFAULT,
-    batch: int = 8,
+    batch: int | None = None,
     attention_mask: npt.NDArray[np.bool_] | None = None,
 ) -> list[Row]:
     """Return measures of each site over windows int [n, context]: one row a site, in the order of
     depth.
 
-    attention_mask [n, context]: which tokens are no padding; states of padding are in no number,
+    batch: windows of a forward pass; None: as suits the device. attention_mask [n, context]: which
+    tokens are no padding; states of padding are in no number,
     and position 0 is the first token that is no padding.
 
     The head is left out unless `sites` names it. Every measure comes with a companion
@@ -56,6 +63,9 @@ def measure_sites(
     finite.
     """
     functions = {name: MEASURES[name] for name in measures}
+    if batch is None:
+        on_cpu = lens.device.type == "cpu"
+        batch = BATCH if on_cpu else max(BATCH, TOKENS_ON_DEVICES // windows.shape[1])
     names = lens.match(sites) if sites else _stream_sites(lens)
     statistics = {name: SiteStatistics(lens.width(name), device=lens.device) for name in names}
     for start in range(0, len(windows), batch):
@@ -72,7 +82,7 @@ def measure_sites(
         )
 
     measured = [_site_row(name, site, functions) for name, site in statistics.items()]
-    table = Cloud.of_rows(_embedding_rows(lens))
+    table = Cloud.of_sums(Sums.of_rows(_embedding_rows(lens)))
     cells: dict[str, object] = {"site": "embedding_table"}
     for name, function in functions.items():
         cells[name] = function(table)
@@ -122,12 +132,13 @@ def _site_row(
     return Row(cells)
 
 
-def _embedding_rows(lens: Lens) -> npt.NDArray[np.float64]:
+def _embedding_rows(lens: Lens) -> Tensor:
+    """Return the embedding table [V, d] on a device that has float64: the model's, or the CPU."""
     weights = embedding_table(lens.model).detach()
     if isinstance(weights, DTensor):  # every process has a part
         weights = weights.full_tensor()
     check_finite(weights, "embedding_table")
-    return weights.double().cpu().numpy()
+    return weights.cpu() if weights.device.type == "mps" else weights
 
 
 def _real_states(
@@ -157,7 +168,7 @@ def check_finite(rows: Tensor, site: str) -> None:
 
 
 def _dead_share(cloud: Cloud) -> float:
-    variances = cloud.covariance.diagonal()
+    variances = cloud.variances
     mean = max(float(variances.mean()), 1e-300)
     return float((variances < DEAD_VARIANCE * mean).mean())
 

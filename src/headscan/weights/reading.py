@@ -20,6 +20,7 @@ from typing_extensions import TypeAliasType
 from headscan.model import Lens
 from headscan.model.finding import find_source
 from headscan.model.identity import Origin
+from headscan.model.settings import choose_device
 from headscan.model.weights import ADAPTER, ADAPTER_CONFIG, check_inside, weight_files
 from headscan.run import BadInput, ModelRecord
 from headscan.run.files import read_object
@@ -47,6 +48,7 @@ class OpenedWeights:
 
     difference: whether the matrices are what was added to a model: those of two checkpoints, or an
         adapter's.
+    chosen: the device that computes; None: by the tensors.
     """
 
     records: list[ModelRecord]
@@ -54,12 +56,15 @@ class OpenedWeights:
     matrices: list[StoredMatrix] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     difference: bool = False
+    chosen: torch.device | None = None
 
     @property
     def device(self) -> torch.device:
-        """The device that computes: the first one that is not the CPU and that holds a tensor; of
-        files the CPU.
+        """The device that computes; where none is chosen, the first one that is not the CPU and
+        that holds a tensor, of files the CPU.
         """
+        if self.chosen is not None:
+            return self.chosen
         tensors = (tensor for _, tensor in self.tensors.values() if isinstance(tensor, Tensor))
         return next(
             (tensor.device for tensor in tensors if tensor.device.type != "cpu"),
@@ -77,13 +82,16 @@ class OpenedWeights:
             )
 
 
-def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> OpenedWeights:
+def open_weights(
+    model: ModelWeights, base: ModelWeights | None = None, device: str = "auto"
+) -> OpenedWeights:
     """The matrices of a model with a short side of 16 at least, or of its difference to a base;
     none is read yet.
 
     Of a folder with a LoRA adapter the matrices are what it adds to each of its model's. Raises
     BadInput where there is no matrix, or none that the base has, too. Of a folder no code of the
-    model runs.
+    model runs. `device` computes the spectra; "auto": the one that holds the tensors, else the
+    fastest that has float64.
     """
     folders = [
         Path(model_or_base).expanduser()
@@ -99,6 +107,8 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
     if adapters:
         return _adapter(adapters[0])
     opened = _opened(model)
+    computing = _computing(opened, device)
+    opened.chosen = computing
     opened.difference = base is not None
     base_tensors = opened.tensors
     if base is not None:
@@ -120,7 +130,7 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
                 label = name if i is None else f"{name}[{i}]"
                 size = (shape[-2], shape[-1])
                 opened.matrices.append(
-                    StoredMatrix(label, size, partial(_measured, size, tensor, start, i))
+                    StoredMatrix(label, size, partial(_measured, size, tensor, start, i, computing))
                 )
     if not opened.matrices:
         both = "" if base is None else " that the base has in the same shape"
@@ -130,14 +140,25 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
     return opened
 
 
-def _measured(shape: tuple[int, int], tensor: Any, base: Any, i: int | None) -> Floats:
+def _computing(opened: OpenedWeights, device: str) -> torch.device:
+    """Return the device that computes spectra: one that has float64."""
+    holding = opened.device
+    if device != "auto" or holding.type == "cpu":
+        holding = choose_device(device)
+    return torch.device("cpu") if holding.type == "mps" else holding
+
+
+def _measured(
+    shape: tuple[int, int], tensor: Any, base: Any, i: int | None, device: torch.device
+) -> Floats:
     step = PIECE if shape[0] >= shape[1] else shape[0]
 
     def rows(stored: Any, a: int) -> Tensor:
         block: Tensor = (
             stored[a : a + step].flatten(1) if i is None else stored[i : i + 1][0, a : a + step]
         )
-        return block if base is None else block.double().cpu()
+        block = block.to(device)
+        return block if base is None else block.double()
 
     pieces = (
         rows(tensor, a) - (0 if base is None else rows(base, a)) for a in range(0, shape[0], step)

@@ -5,14 +5,17 @@ its shape.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from typing import Annotated, ClassVar, Unpack
+from threading import Lock
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 import torch
 
 from headscan.measures.spectrum import entropy_of
+from headscan.model.settings import Device, Loading
 from headscan.run import (
     BadInput,
     DataFrame,
@@ -154,13 +157,14 @@ UNTRAINED = declare(
 GROUP = 16  # matrices after which a run can be resumed
 
 
-def measured(matrix: StoredMatrix, seed: int) -> MeasuredMatrix:
-    """Return the row of a matrix and its singular values.
+def measured(matrix: StoredMatrix, seed: int, turn: AbstractContextManager[Any]) -> MeasuredMatrix:
+    """Return the row of a matrix and its singular values, which are computed in the context `turn`.
 
     Raises:
         BadInput: for entries that are not finite.
     """
-    energies = matrix.measure()  # σ², ascending
+    with turn:
+        energies = matrix.measure()  # σ², ascending
     long = max(matrix.shape)
     short = min(matrix.shape)
     if not np.isfinite(energies).all():
@@ -215,17 +219,18 @@ def weights_findings(name: str, rows: list[MatrixRow]) -> list[Finding]:
 def _measured_matrices(opened: OpenedWeights, seed: int, run: Run) -> list[MeasuredMatrix]:
     """Return every matrix measured; finished groups come from a resume.
 
-    Eigenvalues gain little from threads, so matrices are measured side by side, one a thread. On a
-    device there is one thread: torch loads a device's libraries at their first call, and fails
-    where two threads make it at once.
+    Eigenvalues gain little from threads, so matrices are measured side by side, one a thread. A
+    device computes one spectrum at a time, while threads measure the others: torch loads a device's
+    libraries at their first call, and fails where two threads make it at once.
     """
     threads = torch.get_num_threads()
-    pool = ThreadPoolExecutor(threads if opened.device.type == "cpu" else 1)
+    pool = ThreadPoolExecutor(threads)
+    turn = nullcontext() if opened.device.type == "cpu" else Lock()
     matrices = opened.matrices
 
     def measure_group(start: int) -> list[MeasuredMatrix]:
         group = matrices[start : start + GROUP]
-        return list(pool.map(partial(measured, seed=seed), group))
+        return list(pool.map(partial(measured, seed=seed, turn=turn), group))
 
     results: list[MeasuredMatrix] = []
     torch.set_num_threads(1)
@@ -249,13 +254,15 @@ def run(
         ModelWeights | None,
         Option("Model that is subtracted, matrix by matrix.", metavar="MODEL"),
     ] = None,
+    device: Device = "auto",
     seed: Seed = 0,
     **_run_options: Unpack[FindingOptions],
 ) -> WeightsResult:
     """Measure the spectrum of every weight matrix (or of what a LoRA adapter adds) beside a random
     one's, without a text.
 
-    As many matrices are in memory at once as torch has threads; on a device there is one at a time.
+    As many matrices are in memory at once as torch has threads; on a device there is one at a time,
+    and its spectrum is computed there.
 
     Raises:
         BadInput: where the model has no matrix.
@@ -265,7 +272,9 @@ def run(
     >>> row.shape, row.stable_rank < row.control["stable_rank"], row.spikes > 0
     ((128, 512), True, True)
     """
-    opened = open_weights(model, base)
+    Loading(device=device)  # refuses a device that is not there
+    named = isinstance(device, str) and device != "balanced"
+    opened = open_weights(model, base, str(device) if named else "auto")
     run.identify("the number of models", len(opened.records))
     for number, record in enumerate(opened.records, 1):
         run.identify(f"the name of model {number}", record.name)
