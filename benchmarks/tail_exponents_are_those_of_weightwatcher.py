@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -41,7 +42,7 @@ def main(folder: str, number: int) -> None:
     fits = time.process_time() - begun
     begun = time.process_time()
     for matrix in matrices:
-        measured(matrix, 0)
+        measured(matrix, 0, nullcontext())
     own_seconds = time.process_time() - begun
     import weightwatcher
 

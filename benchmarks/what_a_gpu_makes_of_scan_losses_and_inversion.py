@@ -205,10 +205,17 @@ def watch() -> None:
 
     from headscan.training import Watch
 
-    small = {"vocab_size": 500, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    small: dict[str, Any] = {
+        "vocab_size": 500,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 2,
+        "n_positions": 64,
+    }
     config = GPT2Config() if GPU else GPT2Config(**small)
     length, rows, count = (1024, 16, 60) if GPU else (64, 4, 5)
-    model = GPT2LMHeadModel(config).to(DEVICE).train()
+    model: Any = GPT2LMHeadModel(config)
+    model.to(DEVICE).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=GPU)
     ids = torch.randint(config.vocab_size, (rows, length), device=DEVICE)
 
@@ -237,10 +244,8 @@ def watch() -> None:
         seconds = timed(plain)
         row = {
             "step_s": seconds / count,
-            "watched_over_plain": timed(lambda turn=turn: watched(1 + turn * count)) / seconds,
-            "measurement_in_steps": timed(lambda turn=turn: watcher.measure(turn + 1))
-            * count
-            / seconds,
+            "watched_over_plain": timed(partial(watched, 1 + turn * count)) / seconds,
+            "measurement_in_steps": timed(partial(watcher.measure, turn + 1)) * count / seconds,
         }
     show([row])
 

@@ -378,7 +378,7 @@ def _activation(options: dict[str, Any], name: str) -> Step:
     sentence-transformers puts Tanh in place of one that is not torch's.
     """
     path = str(options.get("activation_function") or "torch.nn.Tanh")
-    activation_class = nn.Tanh
+    activation_class: Any = nn.Tanh
     if path.startswith("torch."):
         activation_class = getattr(nn, path.rpartition(".")[2], None)
     if not isinstance(activation_class, type):

@@ -53,7 +53,9 @@ def earlier(baseline: str | os.PathLike[str] | None, verb: str) -> set[tuple[obj
         kind = stored["protocol"]["verb"]
         schema = stored.get("schema")
         has_kind = isinstance(stored.get("kind"), str)
-        rows = {(row["code"], row["model"], row["site"]) for row in stored["findings"]}
+        rows: set[tuple[object, ...]] = {
+            (row["code"], row["model"], row["site"]) for row in stored["findings"]
+        }
     except FileNotFoundError:
         raise BadInput(f"--baseline: there is no file {path}.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -57,6 +57,7 @@ class DeviceEigen:
         self.values: Floats = values.flip(0).cpu().numpy()
 
     def _with_vectors(self) -> Tensor:
+        values: Tensor
         values, self._vectors = torch.linalg.eigh(self._matrix, UPLO="U")
         return values
 

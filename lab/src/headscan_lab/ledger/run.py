@@ -341,7 +341,8 @@ def _stored(statement: Statement, part: str, seed: int, make: Callable[[], T]) -
     code = inspect.getsource(inspect.getmodule(statement.observe))  # type: ignore[arg-type]
     key = (__version__, statement.id, str(statement.counts), part, seed, code)
     file = Path(folder) / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.json"
-    adapter: TypeAdapter[T] = TypeAdapter(Measurement if part == PLANTED else ModelFinding)
+    kind: Any = Measurement if part == PLANTED else ModelFinding
+    adapter: TypeAdapter[T] = TypeAdapter(kind)
     if file.is_file():
         return adapter.validate_json(file.read_bytes())
     made = make()

@@ -72,7 +72,7 @@ def orthonormal(basis: Tensor) -> Tensor:
     A direction that columns have by rounding only is shorter than 1 there.
     """
     if basis.device.type in ("cpu", "mps"):
-        return torch.linalg.qr(basis).Q
+        return torch.as_tensor(torch.linalg.qr(basis).Q)
     vectors = basis.double()
     for _ in range(2):
         gram = vectors.T @ vectors
