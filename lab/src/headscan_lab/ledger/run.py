@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, TypeVar, Unpack
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Unpack
 
 from pydantic import TypeAdapter
 
