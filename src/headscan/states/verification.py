@@ -24,7 +24,7 @@ TIE = 1e-3
 """Cosines that differ by less are equal: one token at one position may come several times."""
 
 OWN = 0.02
-"""Below this residual states are the model's own (a convention, not calibrated on served models)."""
+"""Below this residual states are the model's own (a convention, not calibrated)."""
 
 RELATED = 0.4
 """Below this residual they are those of the model in fewer bits, or of a near relative (a
