@@ -309,7 +309,7 @@ def tensor_array(tensor: Tensor) -> Array:
     return tensor.shape, lambda count, width: TensorRows(tensor.reshape(count, width))
 
 
-def flat_items(content: Any, prefix: str = "") -> dict[str, Any]:
+def flat_items(content: Any, prefix: str = "") -> dict[str, object]:
     """Return what nested dicts, lists and tuples hold, by names that dots join.
 
     A list of numbers, or of lists of numbers, is an array.
@@ -323,7 +323,7 @@ def flat_items(content: Any, prefix: str = "") -> dict[str, Any]:
         items = [(str(index), value) for index, value in enumerate(content)]
     else:
         return {prefix: content}
-    leaves: dict[str, Any] = {}
+    leaves: dict[str, object] = {}
     for key, value in items:
         leaves |= flat_items(value, f"{prefix}.{key}" if prefix else key)
     return leaves

@@ -24,11 +24,11 @@ TIE = 1e-3
 """Cosines that differ by less are equal: one token at one position may come several times."""
 
 OWN = 0.02
-"""Below this residual states are the model's own; bfloat16 leaves about 0.005."""
+"""Below this residual states are the model's own (a convention, not calibrated)."""
 
 RELATED = 0.4
-"""Below this residual they are those of the model in fewer bits, or of a near relative; 4 bits
-leave about 0.1 to 0.3.
+"""Below this residual they are those of the model in fewer bits, or of a near relative (a
+convention, too).
 """
 
 LEAST_VECTORS = 32
