@@ -160,7 +160,8 @@ class ChangeReader:
         step = max(1, len(states) // WRITING_POSITIONS)
         sampled = states[::step][:WRITING_POSITIONS][:, None]  # windows of one token
         moved = sampled + direction.to(sampled)
-        change = (base.logits(moved) - base.logits(sampled))[:, 0].float().mean(0)
+        differences = base.logits(moved) - base.logits(sampled)
+        change = differences[:, 0].float().mean(0)
         order = change[: self.opened.shared].argsort(descending=True).tolist()
         tokenizer = base.lens.tokenizer
         return display(tokenizer, order[:WRITTEN]), display(tokenizer, order[::-1][:WRITTEN])
@@ -197,7 +198,8 @@ class ChangeReader:
                 targets = self.ids[part, self.skipped + 1 :].reshape(-1, 1)
                 moved, probabilities = _moved(before, after)
                 parts[0].append(torch.stack(divergences).cpu())
-                parts[1].append(-rise.gather(1, targets)[:, 0].double().cpu())
+                rise_of_targets = rise.gather(1, targets)[:, 0]
+                parts[1].append(-rise_of_targets.double().cpu())
                 parts[2].append(moved[0].cpu())
                 parts[3].append(moved[1].cpu())
                 parts[4].append(probabilities.cpu())

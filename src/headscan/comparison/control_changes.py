@@ -76,7 +76,12 @@ def _size_of_change(weight: Tensor, tuned: Tensor | None) -> float:
     rows = min(len(tuned), len(weight)) if weight.ndim else 1
     if weight.ndim == 0:
         return float((tuned - weight).abs())
-    return float((tuned[:rows].to(weight.device).float() - weight[:rows].float()).norm())
+    return float((_plain(tuned[:rows]) - _plain(weight[:rows])).norm())
+
+
+def _plain(weight: Tensor) -> Tensor:
+    """Return a weight in float32 on the CPU, without its gradient."""
+    return weight.detach().cpu().float()
 
 
 class RandomChange(Control):
@@ -111,9 +116,9 @@ class ModelChange(Control):
         if other is None or other.shape[1:] != weight.shape[1:]:
             return change
         if weight.ndim == 0:
-            return other.detach().cpu().float() - weight.detach().cpu().float()
+            return _plain(other) - _plain(weight)
         rows = min(len(other), len(weight))
-        change[:rows] = other[:rows].detach().cpu().float() - weight[:rows].detach().cpu().float()
+        change[:rows] = _plain(other[:rows]) - _plain(weight[:rows])
         return change
 
 

@@ -16,6 +16,9 @@ from headscan.ntp.subspace import TokenClasses, sparse_component
 from headscan.ntp.svm import SvmSolution, svm
 from headscan.run import BadInput
 
+Reals = npt.NDArray[np.floating[Any]]
+"""Numbers in any floating-point precision."""
+
 _GRAM_LIMIT = 4096
 """Up to this many classes of tokens the Gram matrix and its eigenvectors are cheaper than
 iterating, and give the whole spectrum.
@@ -232,24 +235,29 @@ def predict(
     )
 
 
-def cosine(a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]]) -> float:
+def _entries(column: Floats, indices: Ints) -> tuple[tuple[int, float], ...]:
+    """Return the indices with their entries of a column."""
+    return tuple((int(index), float(column[index])) for index in indices)
+
+
+def cosine(a: Reals, b: Reals) -> float:
     """Return ⟨A, B⟩ / (‖A‖_F ‖B‖_F), in [-1, 1]; nan when either is zero."""
     norm = np.linalg.norm(a) * np.linalg.norm(b)
     return float((a * b).sum() / norm) if norm > 0 else float("nan")
 
 
-def unit_rows(X: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+def unit_rows(X: Reals) -> Reals:
     """Return the rows scaled to norm one; zero rows stay zero."""
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     return X / np.where(norms > 0, norms, 1.0)
 
 
-def _inner(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
+def _inner(A: Reals, B: Reals) -> float:
     # ⟨AAᵀ, BBᵀ⟩ = ‖AᵀB‖_F²: d x d numbers instead of n x n.
     return float(((np.asarray(A).T @ np.asarray(B)) ** 2).sum())
 
 
-def gram_cosine(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
+def gram_cosine(A: Reals, B: Reals) -> float:
     """Return cos(AAᵀ, BBᵀ) for embeddings A [n, d] and B [n, d'], in [0, 1].
 
     It does not depend on rotations and on scale. O(n d d').
@@ -293,8 +301,8 @@ def axes(words: Floats, *, count: int = 8, ends: int = 10) -> list[SemanticAxis]
         order = np.argsort(-column, kind="stable")
         highest = order[:ends]
         lowest = order[::-1][:ends]
-        positive = tuple((int(i), float(column[i])) for i in highest if column[i] > 0)
-        negative = tuple((int(i), float(column[i])) for i in lowest if column[i] < 0)
+        positive = _entries(column, highest[column[highest] > 0])
+        negative = _entries(column, lowest[column[lowest] < 0])
         strength = float(np.linalg.norm(column))
         semantic_axes.append(SemanticAxis(index, strength, positive, negative))
     return semantic_axes

@@ -199,13 +199,18 @@ def verified_rows(lens: Lens, dump: str, field: str | None) -> tuple[list[Row], 
 
 def _beginning(source: VectorSource) -> tuple[dict[str, Rows], list[Int[Tensor, "B T"]]]:
     """Return the first vectors of each site, and their token ids batch by batch."""
-    parts: dict[str, list[Tensor]] = {site: [] for site in source.sites if not source.pooled(site)}
+    sites = [site for site in source.sites if not source.pooled(site)]
+    parts: dict[str, list[Tensor]] = {site: [] for site in sites}
     ids = []
     count = 0
+
+    def collect(site: str, rows: Tensor) -> None:
+        parts[site].append(rows.flatten(0, 1))
+
     for batch in source.batches():
         if count >= TOKENS:
             break
-        source.visit(batch, tuple(parts), lambda site, rows: parts[site].append(rows.flatten(0, 1)))
+        source.visit(batch, tuple(parts), collect)
         ids.append(torch.from_numpy(np.ascontiguousarray(batch.ids)))
         count += batch.ids.size
     return {site: torch.cat(rows).double() for site, rows in parts.items()}, ids
@@ -272,7 +277,8 @@ def match_of(site: str, rows: Rows, states: Rows, layout: Layout) -> Match:
     for name, indices in orders.items():
         known = indices >= 0
         own = cosines[known, indices[known]]
-        share = float((own >= largest[known] - TIE).double().mean()) if len(own) else 0.0
+        is_largest = own >= largest[known] - TIE
+        share = float(is_largest.double().mean()) if len(own) else 0.0
         if share > best_share + TIE:
             best_order = name
             best_share = share

@@ -4,7 +4,7 @@ checkpoints, a LoRA adapter.
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, prod
@@ -153,17 +153,20 @@ def _measured(
 ) -> Floats:
     step = PIECE if shape[0] >= shape[1] else shape[0]
 
-    def rows(stored: Any, a: int) -> Tensor:
-        block: Tensor = (
-            stored[a : a + step].flatten(1) if i is None else stored[i : i + 1][0, a : a + step]
-        )
+    def rows(stored: Any, start: int) -> Tensor:
+        part = slice(start, start + step)
+        block: Tensor = stored[part].flatten(1) if i is None else stored[i : i + 1][0, part]
         block = block.to(device)
         return block if base is None else block.double()
 
-    pieces = (
-        rows(tensor, a) - (0 if base is None else rows(base, a)) for a in range(0, shape[0], step)
-    )
-    return energies(piece if shape[0] >= shape[1] else piece.T for piece in pieces)
+    def pieces() -> Iterator[Tensor]:
+        for start in range(0, shape[0], step):
+            piece = rows(tensor, start)
+            if base is not None:
+                piece = piece - rows(base, start)
+            yield piece if shape[0] >= shape[1] else piece.T
+
+    return energies(pieces())
 
 
 def _opened(model: ModelWeights) -> OpenedWeights:
@@ -331,7 +334,9 @@ def _product_energies(left: Any, right: Any, scale: float) -> Floats:
     A = right[:].double()
     if not bool(torch.isfinite(B).all() and torch.isfinite(A).all()):
         return np.full(min(len(B), A.shape[1]), np.nan)
-    core = torch.linalg.qr(B, mode="r").R @ torch.linalg.qr(A.T, mode="r").R.T
+    left_factor = torch.linalg.qr(B, mode="r").R
+    right_factor = torch.linalg.qr(A.T, mode="r").R
+    core = left_factor @ right_factor.T
     energies: Floats = np.zeros(min(len(B), A.shape[1]))
     values = (torch.linalg.svdvals(core) * scale).square().flip(0).numpy()
     energies[len(energies) - len(values) :] = values

@@ -153,7 +153,8 @@ def _lost_gradient(kind: str, seed: int) -> Observation:
     weight = require_wide_head(kind)
     gradient = GradientThroughHead(weight, best=False)
     values = []
-    for name, half in (("first half", slice(None, None, 2)), ("second half", slice(1, None, 2))):
+    halves = {"first half": slice(None, None, 2), "second half": slice(1, None, 2)}
+    for name, half in halves.items():
         gradient.restart()
         gradient.update(states[half], follows[half])
         kept = gradient.result()
