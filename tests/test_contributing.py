@@ -251,7 +251,7 @@ def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_pa
     assert document["scores"][-1] == 0.5
     assert "Recency" in (tmp_path / "a" / "report.html").read_text("utf-8")
     loaded = f"headscan.load({str(tmp_path / 'a')!r})"
-    code = f"import headscan; print(list({loaded}.frame(long=False).columns))"
+    code = f"import headscan; print(list({loaded}.frame().columns))"
     assert "recency" in run("-c", code)
 
 

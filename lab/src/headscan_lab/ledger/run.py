@@ -251,7 +251,7 @@ def reproduce(
 
     >>> result = reproduce(["P4"])
     >>> result.claims[0].verdict, round(result.claims[0].effect, 2)
-    ('misprint', 1.04)
+    ('misprint', 0.99)
     """
     model_names = [on] if isinstance(on, str) else list(on)
     chosen = _chosen(claims, figures, paper)

@@ -95,7 +95,7 @@ def with_interval(value: float | None, interval: Interval | None) -> str:
     """Return a number with its interval, where it has one that is open.
 
     >>> with_interval(0.5, (0.4, 0.6))
-    '0.5 [0.4, 0.6]'
+    '0.500 [0.400, 0.600]'
     """
     if value is None:
         return ""
