@@ -40,8 +40,8 @@ def options():
             continue
         command = command_of(name)
         command.verb()  # imports it, which registers it
-        names = [option.name for option in VERBS[name].options()] + [*command.extra]
-        by_verb[name] = {option.replace("_", "-") for option in names}
+        flags = {option.flag.removeprefix("--") for option in VERBS[name].options()}
+        by_verb[name] = flags | {option.replace("_", "-") for option in command.extra}
     return by_verb
 
 

@@ -123,7 +123,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the item of this name, or `default` where there is none."""
-        return self[name] if name in self else default
+        self._load()
+        return self._items.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         self._load()
