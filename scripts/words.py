@@ -50,9 +50,9 @@ BARE_NUMBER = re.compile(r"(?<![\w.)\]}*/\\:-])\.\d(?!\d*em)")
 
 
 @cache
-def program_strings() -> list[tuple[str, str]]:
+def program_strings(folder: Path = ROOT / "src" / "headscan") -> list[tuple[str, str]]:
     """Return (place, string) of all strings that the program can print; docstrings are none."""
-    return list(_strings_in(ROOT / "src" / "headscan"))
+    return list(_strings_in(folder))
 
 
 def _strings_in(folder: Path) -> Iterator[tuple[str, str]]:

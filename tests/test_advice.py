@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import headscan
-from headscan.cli import command_of, verbs
+from headscan.cli import BARE, command_of, verbs
 from headscan.cli.command import DOCS
 from headscan.cli.commands import COMMANDS
 from headscan.run import VERBS
@@ -27,7 +27,6 @@ STRINGS = [
 # What no signature of a verb has: options of the command line itself, and of torchrun.
 OTHERS = {"help", "version", "json", "dry-run", "resume", "overwrite", "out", "verbose", "-"}
 OTHERS |= {"nproc-per-node", "nnodes", "no-deps", "contribute", "install-completion"}
-WITHOUT_RESULT = {"models", "open", "figures"}
 COMMAND = re.compile(r"`headscan ([a-z]+)([^`]*)`")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
 
@@ -37,12 +36,12 @@ def options():
     """Return the options of each verb, as the command line spells them."""
     by_verb = {}
     for name in verbs():
-        if name in WITHOUT_RESULT:
+        if name in BARE:
             continue
         command = command_of(name)
         command.verb()  # imports it, which registers it
-        names = [option.name for option in VERBS[name].options()] + [*command.extra]
-        by_verb[name] = {option.replace("_", "-") for option in names}
+        flags = {option.flag.removeprefix("--") for option in VERBS[name].options()}
+        by_verb[name] = flags | {option.replace("_", "-") for option in command.extra}
     return by_verb
 
 
@@ -60,7 +59,7 @@ def test_every_command_that_is_named_is_there(options):
     wrong = []
     for place, text in STRINGS:
         for verb, rest in COMMAND.findall(text):
-            if verb not in options and verb not in WITHOUT_RESULT:
+            if verb not in options and verb not in BARE:
                 wrong.append(f"{place}: headscan {verb}")
             for name in OPTION.findall(rest):
                 if name not in options.get(verb, set()) | OTHERS:
@@ -105,7 +104,7 @@ def test_every_page_that_is_named_is_there():
     named = [(name, f"docs/{command.docs}") for name, command in COMMANDS.items()]
     blob = DOCS.removesuffix("docs/")
     for name in verbs():
-        address = "" if name in WITHOUT_RESULT else command_of(name).docs
+        address = "" if name in BARE else command_of(name).docs
         if address.startswith(blob):
             named.append((name, address.removeprefix(blob)))
     for place, text in STRINGS:

@@ -306,7 +306,8 @@ class Measurements:
         if not self.blocks or len(self.token_ids) < PROMPT:
             return None
         site = self.blocks[-1]
-        token_ids = torch.tensor([self.token_ids[:WINDOW]], device=self.lens.device)
+        length = min(WINDOW, self.lens.context_length or WINDOW)
+        token_ids = torch.tensor([self.token_ids[:length]], device=self.lens.device)
         first, second = (self.lens.run(token_ids, sites=site)[site].float() for _ in range(2))
         return float((first - second).norm() / first.norm().clamp_min(1e-30))
 

@@ -87,8 +87,8 @@ def _batch(lens: Lens, texts: list[list[int]]) -> Int[Tensor, "B T"]:
         )
     if lens.traits.quantised:
         raise BadInput(
-            "Quantised weights are not trained and have no gradient: load the model without "
-            "--quantize."
+            "Quantised weights are not trained and have no gradient: load the model with --dtype "
+            "float32."
         )
     length = min(map(len, texts))
     if length < 2:

@@ -121,6 +121,11 @@ class Registry(Mapping[str, T], Generic[T]):
             raise BadInput(f"There is no {self.kind} {name!r}; there are: {known}.{suggestion}")
         return self._items[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the item of this name, or `default` where there is none."""
+        self._load()
+        return self._items.get(name, default)
+
     def __iter__(self) -> Iterator[str]:
         self._load()
         return iter(self._items)

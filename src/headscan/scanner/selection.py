@@ -40,10 +40,11 @@ def choose(measures: MeasuresLike) -> tuple[list[Measure], list[Probe]]:
     >>> [probe.name for probe in choose("anatomy")[1]]
     ['anatomy', 'common_direction']
     """
+    globs = _globs(measures)  # registers the functions among them
     all_measures = ordered_measures()
     all_probes = ordered_probes()
     names = {measure.name for measure in all_measures if measure.words.core}
-    for glob in _globs(measures):
+    for glob in globs:
         matched = _matched(glob, all_measures, all_probes)
         if not matched:
             known = [measure.name for measure in all_measures]

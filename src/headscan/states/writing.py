@@ -99,7 +99,7 @@ def run(
     verify: Annotated[
         str | None,
         Option(
-            "Stored states (with token ids) to hold against the model's own: of which site they "
+            "Stored states (with token ids) to compare with the model's own: of which site they "
             "are, in which order, precision and scale. Nothing is written.",
             group="Input",
         ),

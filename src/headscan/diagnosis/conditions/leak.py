@@ -110,7 +110,7 @@ def text_through_noise(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -
     sentence="Movement of an output when another token is replaced, over that when its own is.",
     meaning="No information flows between tokens: attention is cut off or broken.",
     todo="Look at the attention: its mask, its output projection, a norm before it. headscan flow "
-    "--cuts attention,mlp shows which part carries what, site by site.",
+    "--cut attention,mlp shows which part carries what, site by site.",
     limits="A mean over positions of a few short prompts at the last block. Information that flows "
     "need not be used: headscan attribute examines one prediction.",
 )

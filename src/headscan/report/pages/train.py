@@ -158,7 +158,7 @@ def _what_the_head_gives(result: RecoverResult) -> str:
     if gain <= 0:
         return (
             "The recovered head predicts no better than the embedding's rows as they are: try "
-            "another --recovery, or more text."
+            "another --mode, or more text."
         )
     return (
         f"It is {gain:.2f} nats a token better than the embedding's rows as they are. The folder "
