@@ -343,7 +343,7 @@ def hidden(seed: int, kind: str, site: str, way: str) -> Attack:
     def last(model: Lens) -> SlicedModel:
         return Slice(sites=(f"block.{model.depth - 1}",), tokens=("-1", "1:")[seed % 2]).on(model)
 
-    way = "joint" if way == "indirect, one after another" else way
+    way = "joint" if way == "sequential" else way
     return of_the_whole("tokens without an output", seed, lens, way, last, 2)
 
 
@@ -352,7 +352,7 @@ def encoder(seed: int, kind: str, site: str, way: str) -> Attack:
     """All outputs of a model without a causal mask."""
     lens = fresh("bert", seed, (50, 120))
     site = f"block.{lens.depth - 1}" if site == "block.-1" else "block.0"
-    way = list(OTHERS)[seed % 3] if way in ORDERS or "after" in way else way
+    way = list(OTHERS)[seed % 3] if way in ORDERS or way == "sequential" else way
     return of_the_whole(
         "an encoder", seed, lens, way, lambda model: Slice(sites=(site,)).on(model), 1 + seed % 2
     )
@@ -364,7 +364,7 @@ def pooled(seed: int, kind: str, site: str, way: str) -> Attack:
     lost in it.
     """
     lens = fresh((kind, "bert")[seed % 2], seed, (50, 120))
-    way = "joint" if way in ORDERS or "after" in way else way
+    way = "joint" if way in ORDERS or way == "sequential" else way
     mean = EmbeddingSlice if seed % 3 else Slice(pool="mean").on
     return of_the_whole("a pooled vector", seed, lens, way, mean, 2)
 
@@ -373,7 +373,7 @@ def pooled(seed: int, kind: str, site: str, way: str) -> Attack:
 def distribution(seed: int, kind: str, site: str, way: str) -> Attack:
     """Log-probabilities after one token or two."""
     lens = fresh(kind, seed, (50, 120))
-    way = "joint" if way in ORDERS or "after" in way else way
+    way = "joint" if way in ORDERS or way == "sequential" else way
     lens.model.get_input_embeddings().weight.data[7:14] = (
         lens.model.get_input_embeddings().weight.data[:7]
     )

@@ -21,6 +21,7 @@ from headscan.inversion import Direct, Exact, Indirect, Joint, JointSearch, Prom
 from headscan.inversion.assess import assess
 from headscan.inversion.leaked import foreign, solve_unknown
 from headscan.inversion.methods import METHODS, Method, Problem
+from headscan.inversion.sequential import Sequential
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.run import BadInput
@@ -39,6 +40,7 @@ ORDERS: dict[str, Method] = {
 OTHERS: dict[str, Method] = {
     "joint": Joint(**{field.name: getattr(QUICK, field.name) for field in fields(QUICK)}),
     "indirect": Indirect(steps=80),
+    "sequential": Sequential(steps=40),
     "direct": Direct(steps=80),
     "direct, as published": Direct(preset="seed", steps=40),
 }

@@ -194,8 +194,8 @@ def test_several_defences_take_fewer_sites_and_candidates_and_say_so(monkeypatch
         monkeypatch.setattr(type(run), "announce", lambda self, note: told.append(note))
         told.append(plan_of(cut, texts, each, run, sites=2))
     assert told[3].candidates < told[1].candidates
-    assert "sites: 2; --windows" in told[0]
-    assert "sites: 2, defences beside none: 2; --windows" in told[2]
+    assert "sites: 2 (--windows, --candidates, --sites)" in told[0]
+    assert "sites: 2, defences beside none: 2 (--windows, --candidates, --sites)" in told[2]
 
 
 def test_words_of_an_embedding_are_found_by_queries():

@@ -23,7 +23,8 @@ from tests.leaks.test_privacy import lens
 
 __all__ = ["lens"]
 
-SAMPLES = Path(__file__).parents[2] / "docs" / "policies"
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "docs" / "policies"
 WORDS = tuple("cat sat mat dog ran old red barn near some tall green trees one quiet lake".split())  # noqa: SIM905
 TEXT = [" ".join(WORDS[(3 * i + i * i) % len(WORDS)] for i in range(40))]
 
@@ -262,10 +263,13 @@ def test_the_index_of_clean_embeddings_tells_its_texts_and_much_noise_hides_them
 
 
 def test_the_receipts_of_the_documents_are_true():
-    said = (SAMPLES.parent / "leaks.md").read_text()
+    how_to = (SAMPLES.parent / "how-to" / "leaks.md").read_text()
+    methods = (ROOT / "lab" / "docs" / "methods" / "leaks.md").read_text()
     for sample in SAMPLES.glob("*.toml"):
-        assert f"policies/{sample.name}" in said
-    assert re.search(r"8\.4", said)
+        assert f"../policies/{sample.name}" in how_to
+        assert f"docs/policies/{sample.name}" in methods
+    assert re.search(r"8\.4", methods)
+    assert "(29 for\n  90 %)" in methods
     assert math.ceil(math.log(0.05) / math.log(0.9)) == 29
 
 

@@ -1,5 +1,6 @@
 """The Lens: running to a site, watching, the model's mode, bad input."""
 
+import copy
 import gc
 import weakref
 
@@ -223,6 +224,15 @@ def test_rwkv_says_where_it_halves_the_stream():
         "The stream is multiplied by 0.5 after block.1",
         "The stream is multiplied by 0.5 after block.3",
     ]
+
+
+def test_rwkv_halves_its_weights_once():
+    """It does so in place in its first pass, and remembers it: the trial must not forget it."""
+    model = family("RWKV (stream halved every 2 blocks)")
+    with torch.no_grad():
+        expected = copy.deepcopy(model)(ids()).logits
+    for _ in range(2):
+        assert torch.equal(Lens(model).run(ids(), sites="head")["head"], expected)
 
 
 def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():

@@ -58,22 +58,31 @@ def loaded_value(folder: Path) -> int:
 
 
 def test_a_reader_during_overwrites_finds_one_result(tmp_path):
+    """The writer goes on until the reader saw several results, however slow either is."""
     save(0, tmp_path)
-    ended = threading.Event()
+    saved = [0]
+    several_seen = threading.Event()
 
     def write() -> None:
-        for number in range(1, 40):
-            save(number if number % 3 else -number, tmp_path)
-        ended.set()
+        for number in range(1, 3000):
+            saved.append(number if number % 3 else -number)
+            save(saved[-1], tmp_path)
+            if number >= 39 and number % 3 == 0 and several_seen.is_set():
+                return
 
     writer = threading.Thread(target=write)
     writer.start()
     seen = set()
-    while not ended.is_set():
-        seen.add(loaded_value(tmp_path))
-    writer.join()
+    try:
+        while writer.is_alive():
+            seen.add(loaded_value(tmp_path))
+            if len(seen) > 3:
+                several_seen.set()
+    finally:
+        several_seen.set()
+        writer.join()
     assert len(seen) > 3
-    assert loaded_value(tmp_path) == -39
+    assert loaded_value(tmp_path) == saved[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "result.json"]
 
 

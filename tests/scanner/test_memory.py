@@ -23,11 +23,11 @@ def held():
 
 width, tokens = int(sys.argv[1]), int(sys.argv[2])
 config = LlamaConfig(vocab_size=256, hidden_size=width, intermediate_size=64, num_hidden_layers=2,
-                     num_attention_heads=width // 128, max_position_embeddings=256,
+                     num_attention_heads=1, head_dim=128, max_position_embeddings=256,
                      tie_word_embeddings=True)
 torch.manual_seed(0)
 lens = Lens(LlamaForCausalLM(config).eval(), ByteTokenizer(), name="wide")
-ids = torch.randint(0, 256, (16, 128))
+ids = torch.randint(0, 256, (min(16, tokens // 128), 128))
 most, done, announced = [0.0], threading.Event(), []
 before = examine.memory_bound
 def bound(*a, **k):

@@ -125,17 +125,29 @@ def restored(model: nn.Module) -> Iterator[list[str]]:
     Some models switch themselves while they run: BigBird turns to full attention for good when an
     input is short. The list names, after the context, the modules that did so: those that replaced
     a part of themselves or changed a setting that is a word.
+
+    RWKV halves weights in place in its first pass in evaluation mode, and has an attribute that
+    says so. Where weights were changed in place, which is not undone, nothing is put back: an
+    attribute that says what was done to the weights must stay with them.
     """
+    weights = list(model.parameters())
+    versions = [_version(weight) for weight in weights]
     modules = list(model.modules())
     before = [_State(owner) for owner in (*modules, getattr(model, "config", model))]
     switched: list[str] = []
     try:
         yield switched
     finally:
-        for state in before:
-            if state.is_switched():
-                switched.append(type(state.owner).__name__)
-            state.restore()
+        if versions == [_version(weight) for weight in weights]:
+            for state in before:
+                if state.is_switched():
+                    switched.append(type(state.owner).__name__)
+                state.restore()
+
+
+def _version(weight: Tensor) -> int:
+    """Return how often a tensor was changed in place; 0 in inference mode, which does not count."""
+    return 0 if weight.is_inference() else weight._version
 
 
 class _State:
