@@ -111,7 +111,8 @@ def faults_of_figures(result):
                     faults.append(f"{figure.name}: the grid of {name} is of another colour")
                 if axis.type == "log" and not (axis.dtick and axis.tickformat):
                     faults.append(f"{figure.name}: {name} has no readable ticks")
-            lines = [trace for trace in drawn.data if "lines" in str(trace.mode) and trace.name]
+            curves = [trace for trace in drawn.data if trace.type == "scatter"]
+            lines = [trace for trace in curves if "lines" in str(trace.mode) and trace.name]
             if lines and max(len(trace.x) for trace in lines) < 2:
                 faults.append(f"{figure.name}: one point")
             looks = {}
