@@ -34,7 +34,7 @@ EXAMPLES = {
     "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 "
     "--sites embedding,block.* --draws 19",
     "changes": "compare gpt-vanilla gpt-headless --changes --text stories --context 32 "
-    "--max-tokens 320 --draws 4",
+    "--max-tokens 320",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla "
     "--gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
