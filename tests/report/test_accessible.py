@@ -66,7 +66,7 @@ def intruded(command: str) -> str:
     """
     arguments = []
     for word in shlex.split(command):
-        if word in ("gpt-vanilla", "gpt-headless"):
+        if word in ("gpt-vanilla", "gpt-vanilla-early", "gpt-headless"):
             path = Path(NAME.format(word))
             shutil.copytree(specimen_path(word), path, dirs_exist_ok=True)
             word = str(path)
