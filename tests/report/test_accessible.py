@@ -147,6 +147,9 @@ def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(
         for selector in ("#protocol-title", "[data-take='result.json']", "h1", ".deck"):
             assert page.locator(selector).count() == 1
         assert not page.locator("h1").inner_text().startswith(("/", "."))
+        if kind == "checkup":  # its heading is a sentence, of which no part may be cut off
+            heading = page.locator("h1 bdi")
+            assert heading.evaluate("one => getComputedStyle(one).whiteSpace") == "normal"
         assert page.locator("text=cannot be shown").count() == 0
         assert page.evaluate(CLICKED) == 0
         page.wait_for_timeout(50)
