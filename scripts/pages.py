@@ -26,13 +26,15 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-3d-apis", "--disable-backgr
 PROMPT = "'Once upon a time there was a little girl named Lily.'"
 EXAMPLES = {
     "checkup": "checkup gpt-vanilla --text stories --context 32 --max-tokens 320",
-    "scan": "scan gpt-vanilla --text stories --context 32 --max-tokens 960 --null --sample 100 "
+    "scan": "scan gpt-vanilla --text stories --context 32 --max-tokens 320 --null --sample 64 "
     "--sites embedding,block.4 --measures rogue",
     "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites "
     "block.0,block.1",
     "verification": "states gpt-vanilla --verify {dump}",
     "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 "
     "--sites embedding,block.* --draws 19",
+    "changes": "compare gpt-vanilla gpt-headless --changes --text stories --context 32 "
+    "--max-tokens 320",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla "
     "--gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
@@ -41,13 +43,13 @@ EXAMPLES = {
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
     "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --noise 1",
-    "weights": "weights gpt-vanilla",
+    "weights": "weights gpt-vanilla-early",
     "damage": "compare gpt-vanilla --damage --against q4_0 --text stories --context 32 "
-    "--max-tokens 960 --sample 96",
-    "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 "
-    "--geometry-every 10",
+    "--max-tokens 640 --sample 64",
+    "train": "train gpt --text stories --steps 6 --size tiny --context 32 --batch 4 "
+    "--geometry-every 3",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
-    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 2 --cells "
+    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells "
     "300/8 --rates 0.01,0.03 --matched-loss 5.5 --processes 1",
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 "
     "--formats dense,column",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
-from headscan.run import DataFrame, Result, dataframe
+from headscan.run import DataFrame, Result, dataframe, tidy
 from headscan.training.monitor.alarms import Alarm
 from headscan.training.monitor.readings import Reading
 from headscan.training.recipes import RecipeRecord
@@ -72,7 +72,7 @@ class RecoverResult(Result):
             {"head": "before"} | asdict(self.before),
             {"head": self.recovery} | asdict(self.after),
         ]
-        return dataframe(rows)
+        return tidy(rows)
 
     def __repr__(self) -> str:
         nats = self.after.nats_per_token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -175,8 +176,8 @@ def words(result: TournamentResult) -> Section:
 
 @section("tournament", 30)
 def curves(result: TournamentResult) -> Section | None:
-    """Show the shape against the loss."""
-    if not result.curves:
+    """Show the shape against the loss, where an arm passes two levels at least."""
+    if not _has_lines(result):
         return None
     figures = [
         _figure(result, "cosine", "average_cosine", "Average cosine of the last block"),
@@ -210,7 +211,7 @@ def gradient(result: TournamentResult) -> Section:
         "is not kept is not necessarily lost learning."
     )
     parts: list[Table | Figure] = [_table(result.arms, KEPT, "Kept norm and its nulls")]
-    if result.curves:
+    if _has_lines(result):
         parts.append(_figure(result, "kept", "kept_norm", "Kept norm of the logits' gradient"))
     return Section("The gradient through the head", lead, parts)
 
@@ -234,6 +235,11 @@ def elsewhere(result: TournamentResult) -> Section | None:
     rows = sorted(result.others, key=lambda row: (row.text("vocabulary"), row.text("width")))
     table = _table(rows, BOARD, "In other cells", folded=True)
     return Section("Other vocabularies and widths", lead, [table])
+
+
+def _has_lines(result: TournamentResult) -> bool:
+    """Tell whether an arm passes two levels of the loss: a single level gives no line."""
+    return any(levels > 1 for levels in Counter(row["arm"] for row in result.curves).values())
 
 
 def _figure(result: TournamentResult, name: str, measure: str, title: str) -> Figure:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headscan.run import DataFrame, Result, Row, dataframe
+from headscan.run import DataFrame, Result, Row, tidy
 from headscan_lab.tournament.differences import ArmDifference
 from headscan_lab.tournament.moment import SHAPES
 from headscan_lab.tournament.plan import TournamentPlan
@@ -113,7 +113,8 @@ class TournamentResult(Result):
         return next(row for row in self.arms if row["arm"] == name)
 
     def frame(self) -> DataFrame:
-        return dataframe([dict(row) for row in self.arms])
+        """Return one row an arm; the bounds of an interval are two columns."""
+        return tidy([dict(row) for row in self.arms])
 
     def __repr__(self) -> str:
         return (

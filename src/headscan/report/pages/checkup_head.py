@@ -157,8 +157,8 @@ def _uncertain(result: CheckupResult, examined: Examination, several: bool) -> s
     if not possible:
         return ""
     names = [f"{finding.title.lower()} ({finding.code})" for finding in possible]
-    prefix = f"{examined.model}: " if several else ""
-    return f"{prefix}beyond the limit, which the 95 % interval holds: {_joined(names)}."
+    start = f"{examined.model}: beyond" if several else "Beyond"
+    return f"{start} the limit, which the 95 % interval holds: {_joined(names)}."
 
 
 def _named_alarms(alarms: dict[str, list[Observation]], several: bool) -> str:
