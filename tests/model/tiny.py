@@ -1,4 +1,4 @@
-"""Tiny models for these tests: the families of scripts/coverage.py and a few shared ones."""
+"""Tiny models for these tests: the families of scripts/families.py and a few shared ones."""
 
 import importlib.util
 import sys
@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def coverage_script():
-    """scripts/coverage.py as a module."""
+    """scripts/families.py as a module."""
     if "coverage_of_families" not in sys.modules:
         spec = importlib.util.spec_from_file_location(
-            "coverage_of_families", ROOT / "scripts" / "coverage.py"
+            "coverage_of_families", ROOT / "scripts" / "families.py"
         )
         module = importlib.util.module_from_spec(spec)
         sys.modules["coverage_of_families"] = module
