@@ -21,9 +21,9 @@ LENGTHS_BYTES = 2**30
 def finishing(width: int) -> float:
     """Return the bytes that finishing a site holds beside its statistics: eight float64 matrices.
 
-    There are at most two clouds (that of all tokens stays to the end), each with a scatter and a
-    covariance; besides, the sums that one is made of, or a second moment and the working memory of
-    its decomposition.
+    There are at most two clouds, each with its covariance and its decomposition (a matrix, and a
+    reflection where the mean is far away); besides, the sums that the second one is made of, or
+    the working memory of its decomposition.
     """
     return 8 * FLOAT64 * width**2
 
