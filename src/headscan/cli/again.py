@@ -19,12 +19,16 @@ ALONE = ("--resume", "--overwrite", "--json", "--verbose", "-v")
 FURTHER = {
     "scan": ("--null",),
     "compare": ("--damage",),
+    "changes": ("--control-text TEXT",),
     "ntp": ("--model MODEL",),
     "privacy": ("--defence all",),
     "attribute": ("--method occlusion", "--generate 8"),
     "flow": ("--cut attention,mlp",),
 }
-"""What the same command looks at closer with, by verb: the first that it does not have yet."""
+"""What the same command looks at closer with, by verb: the first that it does not have yet.
+
+`compare --changes` stands as "changes".
+"""
 
 FOLLOWING = {
     "scan": "headscan checkup {subject} --text {text}",
@@ -70,8 +74,12 @@ def next_command(result: headscan.Result, folder: Path) -> str:
         impossible |= {"--null", "--damage"}
     if len(shapes) > 1:
         impossible.add("--damage")
-    for addition in FURTHER.get(protocol.verb, ()):
-        if addition.split()[0] not in words and addition not in impossible:
+    if "--controls" in words:
+        impossible.add("--control-text")
+    verb = "changes" if "--changes" in words else protocol.verb
+    for addition in FURTHER.get(verb, ()):
+        option = addition.split()[0]
+        if option not in words and option not in impossible:
             return f"{shlex.join(['headscan', *words])} {addition}"
     template = FOLLOWING.get(protocol.verb, "")
     if not template or (stored and "{text}" in template):

@@ -91,7 +91,7 @@ def _listed(file: Path) -> ListedResult | None:
         return ListedResult(
             folder=file.parent.name,
             started=_minute(str(document["protocol"]["started"])),
-            verb="compare --damage" if kind == "damage" else kind,
+            verb=f"compare --{kind}" if kind in ("damage", "changes") else kind,
             models=", ".join(str(model["name"]) for model in document.get("models", [])),
             level=level,
             codes=", ".join(sorted(codes)),
