@@ -280,7 +280,7 @@ def _findings(
     if not findings:
         sentence = (
             f"No token and no context moved further than under the {kind} of the same size: on "
-            "this text the change cannot be told from them."
+            "this text the change is like theirs."
         )
         findings.append(LIKE_CONTROLS.finding("fine", sentence, model=name))
     return findings
