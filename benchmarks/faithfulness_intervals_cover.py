@@ -51,7 +51,7 @@ def _holds(span: tuple[float, float] | None, aim: float) -> bool:
 
 
 def covered(draws: list[np.ndarray], truth: np.ndarray) -> list[float]:
-    """Of draws [8, 3] how often each number's interval holds the truth [3]."""
+    """Return the share of draws [8, 3] whose interval of each number holds the truth [3]."""
     hits = []
     for draw in draws:
         spans = [over_predictions(column) for column in draw.T]

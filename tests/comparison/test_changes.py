@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan.comparison.changes import left_out_scores, prediction_limit
-from headscan.comparison.control_changes import RandomChange
+from headscan.comparison.control_changes import RandomChange, sizes_of_change
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.partwise import PartwiseModel
 from headscan.text.spelling import display
@@ -119,7 +119,8 @@ def test_a_control_has_the_size_of_the_change_and_leaves_the_base_as_it_was():
     tuned = PartwiseModel(lens_of(planted(base_model()), "tuned"))
     for part in base.parts:
         before = {name: weight.detach().clone() for name, weight in base.weights(part).items()}
-        with RandomChange(3).applied(base, tuned, part):
+        sizes = sizes_of_change(base, tuned, part)
+        with RandomChange(3).applied(base, part, sizes):
             for name, weight in base.weights(part).items():
                 size = (weight.detach() - before[name]).norm()
                 expected = (tuned.weights(part)[name].detach() - before[name]).norm()

@@ -61,7 +61,6 @@ class ChangedModels:
     base: PartwiseModel
     tuned: PartwiseModel
     controls: list[Control]
-    control_models: list[PartwiseModel]
     kind: str
     shared: int
     notes: list[str]
@@ -112,7 +111,7 @@ class ChangedModels:
                 f"The vocabularies have {sizes[0]:,} and {sizes[1]:,} tokens: the first "
                 f"{min(sizes):,} are compared, and their probabilities add up to 1."
             )
-        return cls(base, tuned, controls, control_models, kind, min(sizes), notes)
+        return cls(base, tuned, controls, kind, min(sizes), notes)
 
 
 def _spilled(subject: Subject) -> PartwiseModel:

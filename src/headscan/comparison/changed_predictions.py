@@ -1,7 +1,6 @@
 """The predictions and states of a fine-tune and of control changes, beside those of the base."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,17 +10,13 @@ from torch import Tensor
 from headscan.comparison.alignment import Integers
 from headscan.comparison.changed_models import ChangedModels
 from headscan.comparison.clusters import Clusters
+from headscan.comparison.control_changes import sizes_of_change
+from headscan.comparison.exchange import LOGITS_AT_ONCE, TOKENS_AT_ONCE, divergence
 from headscan.comparison.result import LayerChange
 from headscan.model.partwise import PartwiseModel
 from headscan.run import Run
 from headscan.statistics.uncertainty import Floats
 from headscan.text.spelling import display
-
-LOGITS_AT_ONCE = 2**25
-"""So many logits of a model are in memory at once."""
-
-TOKENS_AT_ONCE = 2048
-"""The states of so many tokens go through a block at once."""
 
 GROUPS = 16
 """Groups of documents for the intervals of tokens."""
@@ -85,7 +80,7 @@ class ChangeReader:
         sizes: list[tuple[str, list[float], list[float]]] = []
         for number, part in enumerate(base.parts[:-1]):
             run.progress(f"changes · {part}", number, len(base.parts), "parts")
-            with self._loaded(part):
+            with self.opened.tuned.ready(part):
                 self._advance(number, part)
             sizes.append((part, *self._difference(part)))
         layers = []
@@ -104,13 +99,6 @@ class ChangeReader:
             )
         return layers
 
-    def _loaded(self, part: str) -> ExitStack:
-        """Have a part of the tuned model and of all control fine-tunes in memory."""
-        contexts = ExitStack()
-        for model in (self.opened.tuned, *self.opened.control_models):
-            contexts.enter_context(model.ready(part))
-        return contexts
-
     def _advance(self, number: int, part: str) -> None:
         """Run a part of every model; the controls are the base with changed weights."""
         opened = self.opened
@@ -119,8 +107,9 @@ class ChangeReader:
             self._after(opened.base, number, states[0]),
             self._after(opened.tuned, number, states[1]),
         ]
+        sizes = sizes_of_change(opened.base, opened.tuned, part)
         for control, before in zip(opened.controls, states[2:], strict=True):
-            with control.applied(opened.base, opened.tuned, part):
+            with control.applied(opened.base, part, sizes):
                 after.append(self._after(opened.base, number, before))
         self.states = after
 
@@ -177,7 +166,8 @@ class ChangeReader:
         group_rises = np.zeros((int(groups.max()) + 1, opened.shared))
         rises = torch.zeros(1 + len(opened.controls), opened.shared, dtype=torch.float64)
         parts: list[list[Tensor]] = [[] for _ in range(5)]
-        with self._loaded("head"):
+        with opened.tuned.ready("head"):
+            sizes = sizes_of_change(opened.base, opened.tuned, "head")
             for start in range(0, windows, at_once):
                 run.progress("changes · head", start, windows, "windows")
                 part = slice(start, start + at_once)
@@ -191,7 +181,7 @@ class ChangeReader:
                     group_rises[group] += rise[chosen].sum(0).double().cpu().numpy()
                 divergences = [divergence(after, before)]
                 for number, control in enumerate(opened.controls):
-                    with control.applied(opened.base, opened.tuned, "head"):
+                    with control.applied(opened.base, "head", sizes):
                         controlled = self._log_probabilities(opened.base, 2 + number, part)
                     rises[1 + number] += (controlled - before).sum(0, dtype=torch.float64).cpu()
                     divergences.append(divergence(controlled, before))
@@ -227,16 +217,6 @@ class ChangeReader:
         count = int(of_token.max()) + 1
         groups: Integers = of_token * min(GROUPS, count) // count
         return groups
-
-
-def divergence(after: Tensor, before: Tensor) -> Tensor:
-    """Return KL(after ‖ before) of log probabilities [n, V], float64 [n].
-
-    With δ the difference of the log probabilities, KL = Σ p (δ + e^−δ − 1), because both sum to 1.
-    """
-    gap = after - before
-    terms = after.exp() * (torch.expm1(-gap) + gap)
-    return terms.sum(1, dtype=torch.float64).clamp(min=0)
 
 
 def _moved(before: Tensor, after: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:

@@ -72,9 +72,9 @@ def measure_changes(
     predictions = examined.predictions(run)
     names = [base.lens.name, tuned.lens.name]
     records = [base.record, replace(tuned.record, name=names[1])]
-    parts = _Judged(opened, predictions, examined)
-    token_changes, token_limit, tokens_beyond = parts.tokens()
-    contexts, context_limit, contexts_beyond = parts.contexts()
+    judged = _Judged(opened, predictions, examined)
+    token_changes, token_limit, tokens_beyond = judged.tokens()
+    contexts, context_limit, contexts_beyond = judged.contexts()
     findings = _findings(
         names[1], opened.kind, token_changes, tokens_beyond, contexts, contexts_beyond
     )

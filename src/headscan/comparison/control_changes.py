@@ -7,8 +7,8 @@ fine-tune did is compared with what other changes of the same size do, matrix by
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 
 import torch
@@ -42,46 +42,49 @@ class Control(ABC):
         yield
 
     @contextmanager
-    def applied(self, base: PartwiseModel, tuned: PartwiseModel, part: str) -> Iterator[None]:
+    def applied(self, base: PartwiseModel, part: str, sizes: Mapping[str, float]) -> Iterator[None]:
         """Give a part of the base the control change in this context.
 
-        The part of the tuned model must be in memory. Each change has the Frobenius norm of the
-        tuned model's change of the same weight; rows that only one of both models has do not count.
+        `sizes`: the Frobenius norm of the change of each weight; see `sizes_of_change`.
         """
-        tuned_weights = tuned.weights(part)
-        originals: dict[str, Tensor] = {}
-        with self.ready(part):
-            for name, weight in base.weights(part).items():
-                size = _size_of_change(weight, tuned_weights.get(name))
-                if size == 0:
-                    continue
-                direction = self.direction(part, name, weight).to(weight.device).float()
-                norm = float(direction.norm())
-                if norm > 0:
-                    originals[name] = weight.data
-                    weight.data = (weight.data.float() + direction * (size / norm)).to(weight.dtype)
+        weights = base.weights(part)
+        originals = {name: weights[name].data for name, size in sizes.items() if size}
         try:
+            with self.ready(part):
+                for name, original in originals.items():
+                    direction = self.direction(part, name, weights[name])
+                    direction = direction.to(original.device).float()
+                    scale = sizes[name] / max(float(direction.norm()), 1e-30)
+                    changed = original.float() + scale * direction
+                    weights[name].data = changed.to(original.dtype)
             yield
         finally:
-            weights = base.weights(part)
             for name, original in originals.items():
                 weights[name].data = original
 
 
+def sizes_of_change(base: PartwiseModel, tuned: PartwiseModel, part: str) -> dict[str, float]:
+    """Return the Frobenius norm of the change of each weight of a part, which must be in memory.
+
+    It is over the rows that both models have, and 0 where the shapes do not fit.
+    """
+    tuned_weights = tuned.weights(part)
+    sizes = {}
+    for name, weight in base.weights(part).items():
+        change = _change(weight, tuned_weights.get(name))
+        sizes[name] = 0.0 if change is None else float(change.norm())
+    return sizes
+
+
 @torch.no_grad()
-def _size_of_change(weight: Tensor, tuned: Tensor | None) -> float:
-    """Return the Frobenius norm of the change of a weight, over the rows that both have."""
-    if tuned is None or tuned.shape[1:] != weight.shape[1:] or not weight.is_floating_point():
-        return 0.0
-    rows = min(len(tuned), len(weight)) if weight.ndim else 1
+def _change(weight: Tensor, other: Tensor | None) -> Tensor | None:
+    """Return the change of the rows that both have, in float32; None where shapes do not fit."""
+    if other is None or other.shape[1:] != weight.shape[1:] or not weight.is_floating_point():
+        return None
     if weight.ndim == 0:
-        return float((tuned - weight).abs())
-    return float((_plain(tuned[:rows]) - _plain(weight[:rows])).norm())
-
-
-def _plain(weight: Tensor) -> Tensor:
-    """Return a weight in float32 on the CPU, without its gradient."""
-    return weight.detach().cpu().float()
+        return other.to(weight.device).float() - weight.float()
+    rows = min(len(other), len(weight))
+    return other[:rows].to(weight.device).float() - weight[:rows].float()
 
 
 class RandomChange(Control):
@@ -111,15 +114,12 @@ class ModelChange(Control):
             yield
 
     def direction(self, part: str, name: str, weight: Tensor) -> Tensor:
-        other = self.model.weights(part).get(name)
-        change = torch.zeros(weight.shape)
-        if other is None or other.shape[1:] != weight.shape[1:]:
-            return change
-        if weight.ndim == 0:
-            return _plain(other) - _plain(weight)
-        rows = min(len(other), len(weight))
-        change[:rows] = _plain(other[:rows]) - _plain(weight[:rows])
-        return change
+        change = _change(weight, self.model.weights(part).get(name))
+        if change is None or change.shape == weight.shape:
+            return torch.zeros(weight.shape) if change is None else change
+        # Rows that the fine-tune lacks do not change.
+        missing = len(weight) - len(change)
+        return torch.cat([change, change.new_zeros(missing, *change.shape[1:])])
 
 
 def control_fine_tunes(
@@ -145,12 +145,3 @@ def control_fine_tunes(
         fine_tunes.append(Lens(model.eval(), lens.tokenizer, name=f"control {number + 1}"))
     progress("control fine-tunes", count * STEPS, count * STEPS, "steps")
     return fine_tunes
-
-
-@contextmanager
-def all_ready(models: Sequence[PartwiseModel], part: str) -> Iterator[None]:
-    """Have a part of all models in memory in this context."""
-    with ExitStack() as contexts:
-        for model in models:
-            contexts.enter_context(model.ready(part))
-        yield

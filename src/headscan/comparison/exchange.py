@@ -113,16 +113,22 @@ class Divergences:
         return dict(zip(names, self.table.T, strict=True))
 
 
-def divergences(first: Tensor, other: Tensor, targets: Tensor) -> Tensor:
-    """Return the divergences of log probabilities [n, V], float64 [n, 4] as in `Divergences`.
+def divergence(first: Tensor, other: Tensor) -> Tensor:
+    """Return KL(first ‖ other) of log probabilities [n, V], float64 [n].
 
     With δ the difference of the log probabilities, KL = Σ p (δ + e^−δ − 1), because both sum to 1:
     no term is negative, and small sums keep their digits.
     """
     gap = first - other
-    forward = (first.exp() * (torch.expm1(-gap) + gap)).sum(1, dtype=torch.float64).clamp(min=0)
-    reverse = (other.exp() * (torch.expm1(gap) - gap)).sum(1, dtype=torch.float64).clamp(min=0)
-    loss_change = gap.gather(1, targets[:, None])[:, 0]
+    terms = first.exp() * (torch.expm1(-gap) + gap)
+    return terms.sum(1, dtype=torch.float64).clamp(min=0)
+
+
+def divergences(first: Tensor, other: Tensor, targets: Tensor) -> Tensor:
+    """Return the divergences of log probabilities [n, V], float64 [n, 4] as in `Divergences`."""
+    forward = divergence(first, other)
+    reverse = divergence(other, first)
+    loss_change = (first - other).gather(1, targets[:, None])[:, 0]
     same_top = first.argmax(1) == other.argmax(1)
     return torch.stack([forward, reverse, loss_change.double(), same_top.double()], dim=1)
 
