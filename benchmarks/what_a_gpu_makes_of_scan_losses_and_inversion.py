@@ -102,7 +102,7 @@ def text_and_batches(lens: Lens, tokens: int) -> tuple[list[str], list[Any]]:
 
 @torch.inference_mode()
 def obvious(lens: Lens, work: Sequence[Any]) -> list[torch.Tensor]:
-    """What a user would write: all hidden states, float32 products, sums of directions, and
+    """Do what a user would write: all hidden states, float32 products, sums of directions, and
     eigenvalues in float64; no intervals.
     """
     grams: dict[int, Any] = {}
@@ -177,7 +177,7 @@ def scan(tokens: int) -> None:
 
 
 def trace(tokens: int) -> None:
-    """What one scan makes of the card, by torch's profiler: kernels launched, copies, waits."""
+    """Count what a scan does on the card, by torch's profiler: kernels launched, copies, waits."""
     from torch.profiler import ProfilerActivity, profile
 
     lens = built(next(iter(SHAPES.values())))
