@@ -32,8 +32,8 @@ NOT_TESTED: tuple[tuple[str, str, str], ...] = (
     (
         "paper",
         "An embedding narrower than the vocabulary carries the geometry.",
-        "It is a conjecture on every data set; `headscan_lab.theory.regularised` with a rank shows "
-        "instances.",
+        "It is a conjecture on every data set; `headscan_lab.theory.train_features` with a small "
+        "width shows instances.",
     ),
     (
         "paper",

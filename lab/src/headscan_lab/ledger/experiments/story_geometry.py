@@ -1,6 +1,5 @@
 """Statements of arXiv:2408.15417 on a transformer that is trained on contexts of stories."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -11,9 +10,7 @@ import numpy.typing as npt
 import headscan.ntp as ntp
 from headscan.ntp.contexts import observe
 from headscan.ntp.support_metrics import class_spread
-from headscan.text.counts import count
-from headscan.text.source import Counting
-from headscan_lab.ledger.experiments.counting import words_of
+from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.experiments.free_features import mean_number
 from headscan_lab.ledger.measurement import Measurement
 from headscan_lab.ledger.statement import Observation, Region, Statement, enter
@@ -22,27 +19,8 @@ from headscan_lab.theory.transformer import train_transformer
 
 Floats = npt.NDArray[np.float64]
 
-COMMON_WORDS = 60
-TEXT_WORDS = 2000
-ORDER = 2
 TRAININGS = 3
 TRANSFORMER_STEPS = 1200
-
-
-@cache
-def story_contexts(seed: int) -> tuple[npt.NDArray[np.int64], ntp.SoftLabels]:
-    """Return contexts of two words and soft labels of a piece of the shipped stories.
-
-    The 59 commonest words stand for themselves, all others for one more.
-    """
-    words = words_of("stories")
-    start = int(np.random.default_rng(seed).integers(0, len(words) - TEXT_WORDS))
-    piece = words[start : start + TEXT_WORDS]
-    commonest = Counter(piece).most_common(COMMON_WORDS - 1)
-    numbers = {word: number for number, (word, _) in enumerate(commonest)}
-    ids = np.array([numbers.get(word, COMMON_WORDS - 1) for word in piece])
-    counts = count([ids], COMMON_WORDS, Counting(order=ORDER))
-    return np.asarray(counts.contexts, dtype=np.int64), ntp.SoftLabels.of(counts.matrix())
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +42,7 @@ class TransformerPoint:
 @lru_cache(maxsize=16)
 def transformer_course(seed: int, width: int) -> list[TransformerPoint]:
     """Return the course of a training of a two-block Llama on contexts of the stories."""
-    contexts, labels = story_contexts(seed)
+    contexts, labels = story_labels(seed, order=2)
     prediction = ntp.predict(labels)
     steps = (0, 50, 150, 500)
     checkpoints = train_transformer(
@@ -179,7 +157,7 @@ enter(
 @cache
 def _free_at_equal_loss(seed: int, width: int, start: int = 0) -> tuple[float, float]:
     """Return the cosine of equal supports of free features at a transformer's loss, and CE - H."""
-    _, labels = story_contexts(seed)
+    _, labels = story_labels(seed, order=2)
     until = max(transformer_course(seed, width)[-1].excess, 1e-3)
     run = train_features(labels, width, 20_000, checkpoints=[], seed=start or seed, until=until)
     several = labels.supports.sizes >= 2
