@@ -5,6 +5,7 @@ import re
 import shlex
 import signal
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -198,9 +199,9 @@ class Reached(Exception):
     """Raised in place of running a verb whose arguments were checked."""
 
 
-def check_command(command):
-    """Raise an error for a command whose words and options its verb does not take."""
-    name, *words = shlex.split(command)[1:]
+@cache
+def checking_app(name):
+    """Return the command line of a verb, which checks its arguments and raises `Reached`."""
     real = command_of(name)
     record = real.verb().verb
 
@@ -211,9 +212,15 @@ def check_command(command):
         raise Reached
 
     check.verb = record
-    checking = Command(verb=lambda: check, subject=real.subject, arguments=real.arguments)
+    command = Command(verb=lambda: check, subject=real.subject, arguments=real.arguments)
+    return command.app(name)
+
+
+def check_command(command):
+    """Raise an error for a command whose words and options its verb does not take."""
+    name, *words = shlex.split(command)[1:]
     with pytest.raises(Reached):
-        checking.app(name)(words, exit_on_error=False, print_error=False)
+        checking_app(name)(words, exit_on_error=False, print_error=False)
 
 
 def test_the_commands_of_statements_can_be_read():

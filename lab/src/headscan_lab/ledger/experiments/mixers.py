@@ -78,6 +78,7 @@ def leak_check(
 
 
 SLOTS = 12  # tokens of a text
+MIXER_PROMPTS = 24  # of a seed
 ROWS_AT_ONCE = 128
 
 
@@ -216,7 +217,7 @@ def _hidden(mixing: str, width: int, seed: int) -> tuple[Measurement, Measuremen
     for number in range(SEEDS):
         training = SEEDS * seed + number
         model = mixer(mixing, width, training)
-        ids = language(training + 50_000_000, 8, SLOTS)
+        ids = language(training + 50_000_000, MIXER_PROMPTS, SLOTS)
         recovered = recall(model, first=1, seed=training, ids=ids)
         assert recovered.hidden is not None
         assert recovered.exact is not None
@@ -258,7 +259,7 @@ enter(
         counts=Region(0.6, None),
         control="the expanded mixer of the same width; narrower mixers; a search",
         turned_by="a share below 0.6",
-        range="three seeds; widths of 64 and 256 beside",
+        range="three seeds, 24 prompts each; widths of 64 and 256 beside",
         models="made here",
         published="perfect at 512, 'iario, the Idea' at 256",
         observe=_flat,
@@ -277,7 +278,7 @@ enter(
         counts=Region(None, 0.2),
         control="the flat mixer of the same width; a search",
         turned_by="a share above 0.2",
-        range="widths of 64 and 512; three seeds",
+        range="widths of 64 and 512; three seeds, 24 prompts each",
         models="made here",
         published="'it, but ario, the Idea' at 512",
         observe=_expanded,

@@ -21,6 +21,7 @@ from headscan.model.slicing import Slice, SlicedModel
 from headscan_lab.ledger.measurement import Measurement, share_of
 from headscan_lab.ledger.models import (
     DEFAULT_MODEL,
+    EIGHT_BITS,
     LARGE_TABLE,
     RANDOM_VOCABULARY,
     lens_of,
@@ -184,7 +185,7 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
     lens = random_lens(kind, seed) if kind in ("llama", "gpt2") else lens_of(kind)
     large = lens.input_embeddings.numel() > LARGE_TABLE
     tuned = _tuned(lens, kind, recovery, seed)
-    count = 2 * PROMPTS if recovery.scored == "hidden" else PROMPTS  # one token a prompt
+    count = 4 * PROMPTS if recovery.scored == "hidden" else PROMPTS  # one token a prompt
     task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else count)
     chance = 1 / task.ready.vocabulary_size
     settings = tuned.settings
@@ -232,11 +233,13 @@ def _searched(task: _Task, chance: float) -> Measurement:
 
 
 def _observation(shares: tuple[Measurement, ...], region: Region) -> Observation:
+    """Return what was found; *optimiser* where a descent fails and a search finds the prompt."""
     short, long, published, searched = shares
-    fails = region.high is not None
     note: Literal["", "optimiser"] = ""
     why = ""
-    if fails and searched.value > 0.9 and long.value <= (region.high or 0.0):
+    found_enough = region.high if region.low is None else region.low
+    assert found_enough is not None
+    if searched.value > 0.9 and long.value <= found_enough:
         note = "optimiser"
         why = "A search finds the prompt in the same outputs (arXiv:2510.15511 proves it unique)."
     return Observation(values=[short, long], controls=[published, searched], note=note, why=why)
@@ -276,7 +279,7 @@ def _open(recovery: Recovery) -> Callable[[int], Measurement]:
 _FOUND = "prompts of six tokens that a tuned descent finds"
 MEASURED = {
     "all": f"share of the tokens of 20 {_FOUND}",
-    "hidden": f"share of the first tokens, whose own output is hidden, of 40 {_FOUND}",
+    "hidden": f"share of the first tokens, whose own output is hidden, of 80 {_FOUND}",
     "anywhere": f"share of the tokens of 20 {_FOUND} anywhere in its answer",
 }
 Suits = Literal["gpt2", "llama", "gpt2 or llama"]
@@ -294,7 +297,11 @@ def _enter(
     published: str = "",
     command: str = "",
 ) -> None:
-    """Enter a statement that a method finds a prompt, or does not."""
+    """Enter a statement that a method finds a prompt, or does not.
+
+    Args:
+        large: whether it is tried on large models, too; small ones are then tried in 8 bits beside.
+    """
 
     def observe(model: str, seed: int) -> Observation:
         if family == "gpt2 or llama":
@@ -304,7 +311,12 @@ def _enter(
             require_family(model, family)
         if not large:
             require_small(model)
-        return _observation(recovered(model, recovery, seed), counts)
+        observation = _observation(recovered(model, recovery, seed), counts)
+        if large and lens_of(model).input_embeddings.numel() <= LARGE_TABLE:
+            in_eight_bits = recovered(f"{EIGHT_BITS}{model}", recovery, seed)[0]
+            control = replace(in_eight_bits, name=f"weights of 8 bits, {in_eight_bits.name}")
+            observation.controls.append(control)
+        return observation
 
     works = counts.low is not None
     enter(
