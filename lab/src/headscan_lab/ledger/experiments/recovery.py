@@ -69,15 +69,14 @@ class Recovery:
         at: the slice; "deep" is the last block but one.
         untrained: whether the weights are drawn anew.
         extra: a prompt's own tokens and so many others are allowed; None: the whole vocabulary.
-        scored: all tokens, those without an output of their own, or tokens anywhere in the answer.
+        scored: all tokens, or those without an output of their own.
     """
 
     at: str = "block.0"
     method: Literal["indirect", "direct"] = "indirect"
-    loss: Literal["l1", "l2", "cosine", "linear"] = "l1"
     extra: int | None = None
     untrained: bool = False
-    scored: Literal["all", "hidden", "anywhere"] = "all"
+    scored: Literal["all", "hidden"] = "all"
 
 
 @dataclass(eq=False)
@@ -129,8 +128,6 @@ def allowed_tokens(vocabulary: int, ids: Tensor, extra: int, seed: int) -> Tenso
 
 def _hits(tokens: Tensor, task: _Task, scored: str) -> Tensor:
     """Return which scored tokens were found, [prompts, positions], 0 or 1."""
-    if scored == "anywhere":
-        return (task.ids[:, :, None] == tokens[:, None, :]).any(-1).double()
     found = (tokens == task.ids).double()
     if scored == "hidden":
         shown = set(task.ready.kept(LENGTH))
@@ -163,9 +160,7 @@ def _tuned(lens: Lens, kind: str, recovery: Recovery, seed: int) -> Tuned:
     for base in candidates[:3] if large else candidates:
         if best == 1.0:
             break
-        settings = replace(
-            base, loss=recovery.loss, steps=STEPS, seed=seed, check_every=25, null_space=False
-        )
+        settings = replace(base, steps=STEPS, seed=seed, check_every=25, null_space=False)
         vectors = task.descended(settings).vectors
         decodings: tuple[Decoding, ...] = ("nearest", "pinv")
         for decoding in decodings:
@@ -198,7 +193,7 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
         tokens = _decoded(task, replace(settings, steps=steps), tuned.decoding)
         hits = _hits(tokens, task, recovery.scored)
         shares.append(share_of(f"{steps} steps ({way})", [hits.numpy()], chance=chance))
-    published = replace(PUBLISHED[recovery.method], loss=recovery.loss, steps=STEPS, seed=seed)
+    published = replace(PUBLISHED[recovery.method], steps=STEPS, seed=seed)
     published_hits = _hits(_decoded(task, published, "pinv"), task, recovery.scored)
     shares.append(share_of("the published settings", [published_hits.numpy()], chance=chance))
     return (*shares, _searched(task, chance))
@@ -264,7 +259,7 @@ def _open(recovery: Recovery) -> Callable[[int], Measurement]:
 
     def measured(seed: int) -> Measurement:
         lens = random_lens("gpt2", seed, 64, 1)
-        start = replace(recovery, at="block.0", extra=None, scored="all", loss="l1")
+        start = replace(recovery, at="block.0", extra=None, scored="all")
         task = _task(lens, "gpt2", start, seed, PROMPTS)
         method: Literal["indirect", "direct"] = "indirect"
         if recovery.method == "direct":
@@ -280,7 +275,6 @@ _FOUND = "prompts of six tokens that a tuned descent finds"
 MEASURED = {
     "all": f"share of the tokens of 20 {_FOUND}",
     "hidden": f"share of the first tokens, whose own output is hidden, of 80 {_FOUND}",
-    "anywhere": f"share of the tokens of 20 {_FOUND} anywhere in its answer",
 }
 Suits = Literal["gpt2", "llama", "gpt2 or llama"]
 
@@ -424,22 +418,6 @@ _enter(
     published="'masterlex is blue2', 'lex score2 seven years ago'",
     command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0[:, 1:, :]' --method "
     "indirect",
-)
-_enter(
-    "A9",
-    HIDDEN,
-    "Untrained self-attention alone gives the words of the prompt.",
-    Region(0.8, None),
-    Recovery(
-        at="block.0 only=attention residual=false causal=false",
-        loss="cosine",
-        scored="anywhere",
-        untrained=True,
-    ),
-    "llama",
-    published="'blue is The sky'",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0 only=attention "
-    "residual=false causal=false weights=fresh:0' --method indirect",
 )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.experiments.free_features import mean_number
 from headscan_lab.ledger.measurement import Measurement
 from headscan_lab.ledger.statement import Observation, Region, Statement, enter
-from headscan_lab.theory.features import pattern_similarity, train_features
+from headscan_lab.theory.features import pattern_similarity
 from headscan_lab.theory.transformer import train_transformer
 
 Floats = npt.NDArray[np.float64]
@@ -150,64 +150,5 @@ enter(
         models="made here",
         observe=_text_collapse,
         planted=_others_on_text,
-    )
-)
-
-
-@cache
-def _free_at_equal_loss(seed: int, width: int, start: int = 0) -> tuple[float, float]:
-    """Return the cosine of equal supports of free features at a transformer's loss, and CE - H."""
-    _, labels = story_labels(seed, order=2)
-    until = max(transformer_course(seed, width)[-1].excess, 1e-3)
-    run = train_features(labels, width, 20_000, checkpoints=[], seed=start or seed, until=until)
-    several = labels.supports.sizes >= 2
-    classes = np.asarray(labels.supports.unique()[1])
-    spread = class_spread(run.contexts[several], classes[several])
-    assert spread is not None
-    return spread.same_cosine, run.records[-1].excess
-
-
-def _free_less_free(seed: int) -> Measurement:
-    """Return the difference of two trainings of free features from other starts."""
-    differences = []
-    for number in range(TRAININGS):
-        training = TRAININGS * seed + number
-        first = _free_at_equal_loss(training, WIDTHS[1])[0]
-        differences.append(first - _free_at_equal_loss(training, WIDTHS[1], training + 50)[0])
-    return mean_number("free features less free features from another start", differences)
-
-
-def _more_than_free(_model: str, seed: int) -> Observation:
-    values = []
-    controls = []
-    for width in WIDTHS:
-        differences = []
-        free = []
-        for number in range(TRAININGS):
-            training = TRAININGS * seed + number
-            cosine, _ = _free_at_equal_loss(training, width)
-            free.append(cosine)
-            differences.append(transformer_course(training, width)[-1].same - cosine)
-        values.append(mean_number(f"transformer less free features, {width} wide", differences))
-        controls.append(mean_number(f"free features, {width} wide", free))
-    return Observation(values=values, controls=controls)
-
-
-enter(
-    Statement(
-        id="L6",
-        document="later",
-        place="found here (no paper says it)",
-        statement="At equal loss a transformer collapses contexts of equal supports more than free "
-        "features, the theory's own model, do.",
-        measured="cosine of contexts with equal supports, transformer less free features at equal "
-        "CE - H",
-        counts=Region(0.02, None),
-        control="free features trained to the same CE - H",
-        turned_by="a difference below 0.02",
-        range=REAL_TEXT,
-        models="made here",
-        observe=_more_than_free,
-        planted=_free_less_free,
     )
 )
