@@ -145,8 +145,8 @@ class _DamageText:
         """Read the text; raise BadInput where it has too few windows."""
         length = source.context
         skipped = plan.windowing.skip_first
-        batches = [batch for batch in source.batches() if batch.ids.shape[1] == length]
-        windows = sum(len(batch.ids) for batch in batches)
+        ids, token_documents = source.whole_windows()
+        windows = len(ids)
         # With --keep, choices of parts are measured on windows that they were not made by.
         available = windows // 2 if options.keep else windows
         count = min(max(1, options.sample // length), available)
@@ -156,9 +156,9 @@ class _DamageText:
                 "of them."
             )
         return cls(
-            ids=np.concatenate([batch.ids for batch in batches]),
-            documents=np.concatenate([batch.documents for batch in batches]),
-            skipped=skipped,
+            ids=ids,
+            documents=token_documents,
+            skipped=skipped + len(source.frame.front),
             order=np.random.default_rng(plan.seed).permutation(windows),
             count=count,
             device=source.lens.device,
