@@ -22,7 +22,7 @@ from headscan.text.source import (
     TextLike,
     check_text,
 )
-from headscan.training.data import PackedText
+from headscan.training.data import PackedText, tokenization_hash
 from headscan.training.recipes import fit_tokenizer
 from headscan_lab.tournament.outcome import Outcome, best_rate
 from headscan_lab.tournament.plan import SIZES, GridCell, TournamentPlan, cells_of, numbers_of
@@ -180,9 +180,11 @@ def _ground(
         field=reading.field,
         max_tokens=reading.max_tokens,
     )
-    training, held_out = PackedText.of(windows).split(HELD_OUT)
+    packed = PackedText.of(windows)
+    training, held_out = packed.split(HELD_OUT)
     record = windows.record()
-    run.identify("the content of the text", record.sha256)
+    run.identify(f"the text of cell {cell.name}", record.sha256)
+    run.identify(f"the tokenizer of cell {cell.name}", tokenization_hash(tokenizer, packed))
     tuning_count = max(1, min(plan.windows // 2, len(held_out) // 3))
     report_count = max(1, min(plan.windows, len(held_out) - tuning_count))
     ground = Ground(
