@@ -22,6 +22,7 @@ from transformers import (
 )
 from transformers.trainer_utils import align_special_tokens
 
+from headscan.model.settings import check_device
 from headscan.model.source import quiet
 from headscan.model.tokenizer import check_growth
 from headscan.model.weights import check_readable
@@ -186,6 +187,14 @@ def train(
     callbacks: Annotated[
         Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)
     ] = (),
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"],
+        Option(
+            "Device; auto: cuda where there is one, else cpu. Several GPUs: torchrun.",
+            identity=False,
+            group="Advanced",
+        ),
+    ] = "auto",
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
@@ -207,6 +216,7 @@ def train(
     is not finite.
     """
     reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    check_device(device)
     folder = _output_folder(run)
     parse_regularisers(regulariser)
     aim = objective_of(objective)
@@ -233,7 +243,7 @@ def train(
         vocabulary=vocabulary,
     ).mixing(mixing, kernels)
     _identify_settings(run, plan, aim, regulariser, optimiser_of(optimiser), trainer)
-    arguments = training_arguments(plan, trainer, folder=folder, seed=seed)
+    arguments = training_arguments(plan, trainer, folder=folder, seed=seed, device=device)
 
     check_text(text)
     words: PreTrainedTokenizerBase
