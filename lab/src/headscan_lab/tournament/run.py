@@ -154,8 +154,8 @@ def _ground(
     packed = PackedText.of(windows)
     training, held_out = packed.split(HELD_OUT)
     record = windows.record()
-    run.identify(f"the text of cell {cell.name}", record.sha256)
-    run.identify(f"the tokenizer of cell {cell.name}", tokenization_hash(tokenizer, packed))
+    run.identify("the content of the text", record.sha256)
+    run.identify("the tokenizer", tokenization_hash(tokenizer, packed))
     tuning_count = max(1, min(plan.windows // 2, len(held_out) // 3))
     report_count = max(1, min(plan.windows, len(held_out) - tuning_count))
     ground = Ground(
