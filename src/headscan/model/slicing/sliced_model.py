@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -236,6 +237,21 @@ class SlicedModel(Memo):
         )
         parts = [front.expand(rows, -1, -1), inputs_embeds, end.expand(rows, -1, -1)]
         return torch.cat(parts, dim=1)
+
+    def in_batches(self, run: Callable[[slice], Tensor], count: int, batch: int) -> Tensor:
+        """Return `run(slice)` of `count` rows, concatenated, in batches of at most so many rows.
+
+        Batches are halved where memory runs out; the model's `limit` notes it.
+        """
+        if not count:
+            return run(slice(0, 0))
+        results = []
+
+        def work(begin: int, end: int) -> None:
+            results.append(run(slice(begin, end)))
+
+        self.lens.limit.run(count, work, most=batch)
+        return torch.cat(results)
 
     def features(self, states: Float[Tensor, "*shape all"]) -> Float[Tensor, "*shape width"]:
         """Return the features that the slice selects, of all features of its sites."""
