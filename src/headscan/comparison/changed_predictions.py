@@ -54,16 +54,24 @@ class ChangeReader:
     """The windows of the text as the base, the fine-tune and all controls read them.
 
     Attributes:
+        skipped: positions left out at the beginning of each window; the first `added` of them stand
+            in front of the text.
         states: [1 + 1 + controls] of [W, T, d], after the last part that was run.
     """
 
     def __init__(
-        self, opened: ChangedModels, ids: Tensor, documents: Integers, skipped: int
+        self,
+        opened: ChangedModels,
+        ids: Tensor,
+        documents: Integers,
+        skipped: int,
+        added: int = 0,
     ) -> None:
         self.opened = opened
         self.ids = ids
         self.documents = documents
         self.skipped = skipped
+        self.added = added
         self.states: list[Tensor] = []
         self.directions: dict[str, Tensor] = {}
         predicted = documents[:, skipped : documents.shape[1] - 1]

@@ -17,7 +17,7 @@ from headscan.text.source import (
     TextLike,
     check_text,
 )
-from headscan.training.data import PackedText
+from headscan.training.data import PackedText, tokenization_hash
 from headscan.training.recipes import fit_tokenizer
 from headscan_lab.tournament.plan import SIZES, TournamentPlan, numbers_of
 from headscan_lab.tournament.race import Ground, Job, Race
@@ -151,9 +151,11 @@ def _ground(
         field=reading.field,
         max_tokens=reading.max_tokens,
     )
-    training, held_out = PackedText.of(windows).split(HELD_OUT)
+    packed = PackedText.of(windows)
+    training, held_out = packed.split(HELD_OUT)
     record = windows.record()
     run.identify("the content of the text", record.sha256)
+    run.identify("the tokenizer", tokenization_hash(tokenizer, packed))
     tuning_count = max(1, min(plan.windows // 2, len(held_out) // 3))
     report_count = max(1, min(plan.windows, len(held_out) - tuning_count))
     ground = Ground(
