@@ -215,7 +215,7 @@ def _remark(observation: Observation, state: str, passed: str) -> str:
     if state == "possible":
         uncertain = observation.sure is False
         return (
-            "uncertain: the 95 % interval includes the threshold"
+            "uncertain: the 95 % interval includes the limit"
             if uncertain
             else "too little text"
         )
