@@ -69,7 +69,7 @@ def half_pays(device: torch.device, dtype: torch.dtype) -> bool:
     """
     if device.type == "cpu" or dtype.itemsize != 2:
         return False
-    draws = torch.randn(8192, 1024, generator=torch.Generator().manual_seed(0))
+    draws = torch.randn(TILE, 1024, generator=torch.Generator().manual_seed(0))
     return _half_pays(draws.to(device, dtype))
 
 
