@@ -76,6 +76,8 @@ class Compression:
         units = self.queries(rows)
         if self.codebooks is None:
             return units.astype(np.float32)
+        if self.name.endswith("binary"):
+            return np.packbits(units > 0, axis=1)
         parts = np.split(units, len(self.codebooks), axis=1)
         codes = np.empty((len(units), len(parts)), dtype=np.uint8)
         for number, (part, codebook) in enumerate(zip(parts, self.codebooks, strict=True)):
