@@ -48,6 +48,12 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(autouse=True)
+def _no_inversions_in_a_checkup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take half of its time, and no other files than its other stages."""
+    monkeypatch.setattr(Measurements, "leak", lambda _: (None, None))
+
+
 @pytest.fixture
 def copies(tmp_path: Path, checkpoints: Path) -> tuple[Path, Path]:
     """The checkpoints in a folder of a test's own."""
@@ -132,9 +138,8 @@ def test_a_link_in_the_middle_of_a_path_is_followed_too(tmp_path, copies, verb):
     assert files(out) == stored
 
 
-def test_a_link_of_a_model_whose_turn_is_over_is_compared(tmp_path, copies, monkeypatch):
+def test_a_link_of_a_model_whose_turn_is_over_is_compared(tmp_path, copies):
     """A resumed checkup does not open a model again whose stages are finished."""
-    monkeypatch.setattr(Measurements, "leak", lambda _: (None, None))  # half of the time
     links = [tmp_path / "one", tmp_path / "two"]
     out = tmp_path / "out"
     for link, copy in zip(links, copies, strict=True):
