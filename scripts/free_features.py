@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from headscan_lab import theory
 from headscan_lab.theory.features import FeatureOptimiser, FeatureRun
+from story_grammar import story_labels
 
 import headscan
 from headscan.ntp import SoftLabels
@@ -46,9 +47,9 @@ LOSSES = (0.3, 0.03)
 STEPS = 20_000  # at most
 TOKENS = 77  # as the stories have
 LANGUAGES: dict[str, Callable[[int], SoftLabels]] = {
-    "stories": lambda seed: theory.story_labels(1, 200, seed)[1],
+    "stories": lambda seed: story_labels(1, 200, seed)[1],
     "stories, every context once": lambda seed: SoftLabels.from_probability(
-        theory.story_labels(1, 200, seed)[1].dense()
+        story_labels(1, 200, seed)[1].dense()
     ),
     "tokens of equal frequency": lambda seed: theory.random_labels(
         TOKENS, TOKENS, sizes=(1, 6), seed=seed

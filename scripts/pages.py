@@ -49,8 +49,8 @@ EXAMPLES = {
     "train": "train gpt --text stories --steps 6 --size tiny --context 32 --batch 4 "
     "--geometry-every 3",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
-    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells "
-    "300/8 --rates 0.01,0.03 --matched-loss 5.5 --processes 1",
+    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 "
+    "--vocabulary 300 --width 8 --rates 0.01,0.03 --matched-loss 5.5 --processes 1",
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 "
     "--formats dense,column",
     "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",

@@ -127,6 +127,8 @@ ADVICE = {
     "HS411": "keep the vectors as they are",
     "HS412": "do not apply these",
     "HS413": "fit on more vectors",
+    "HS414": "apply it: [how](how-to/compress.md)",
+    "HS415": "give more bytes, or take another",
     "HS501": "look at the last batches and the learning rate",
     "HS502": "look at the data and the learning rate",
     "HS503": "look at the block that is named first",

@@ -88,10 +88,21 @@ def test_every_kernel_gives_the_loss_and_its_gradients(card, loss, form):
 
 
 def test_a_model_trains_and_its_watch_sees_it(tmp_path):
-    result = headscan.train(
-        "gpt", text="stories", out=tmp_path, steps=4, context=32, batch=4, vocabulary=300
-    )
-    assert result.steps == 4
+    losses = {}
+    for device in ("cuda", "cpu"):
+        result = headscan.train(
+            "gpt",
+            text="stories",
+            out=tmp_path / device,
+            steps=4,
+            context=32,
+            batch=4,
+            vocabulary=300,
+            device=device,
+        )
+        assert result.steps == 4
+        losses[device] = [point.loss for point in result.curve]
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
 
 
 def test_an_encoder_decoder_and_states_in_half_precision_are_scanned(card, tmp_path):

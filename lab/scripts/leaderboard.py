@@ -1,4 +1,4 @@
-"""A tournament as a page of the documentation: leaderboard, sentences, and what was predicted.
+"""A tournament as a page of the documentation: leaderboard, and what was predicted.
 
     headscan tournament --text stories.txt --arms 'ce,...' --out FOLDER
     python lab/scripts/leaderboard.py FOLDER > lab/docs/leaderboard.md
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import truediv
 from pathlib import Path
 
-from headscan_lab.pages.tournament import elsewhere, gradient, leaderboard, rates, words
+from headscan_lab.pages.tournament import gradient, leaderboard, rates
 from headscan_lab.tournament.race import Race
 from headscan_lab.tournament.reading import at_loss, final_nats, mean_over_seeds
 from headscan_lab.tournament.table import TournamentResult
@@ -165,13 +165,8 @@ def _predicted_values(result: TournamentResult, prediction: Prediction, rate: fl
 
 
 def _races_by_seed(result: TournamentResult, arm: str, rate: float) -> dict[int, Race]:
-    """Return the races of an arm at a rate in the leaderboard's cell."""
-    cell = result.plan.main_cell
-    return {
-        race.seed: race
-        for race in result.races
-        if race.arm == arm and race.rate == rate and race.cell == cell
-    }
+    """Return the races of an arm at a rate."""
+    return {race.seed: race for race in result.races if race.arm == arm and race.rate == rate}
 
 
 def page(result: TournamentResult) -> str:
@@ -182,7 +177,6 @@ def page(result: TournamentResult) -> str:
         *_introduction(result),
         "",
         *markdown(leaderboard(result)),
-        *markdown(words(result)),
         "## What was predicted of it",
         "",
         "From an earlier table (one programme, 50 runs). *Holds* is asked of every seed.",
@@ -190,33 +184,28 @@ def page(result: TournamentResult) -> str:
         *_predictions(result),
         "",
         *markdown(gradient(result), *_arms_below_null(result), ""),
-        *markdown(elsewhere(result)),
         *markdown(rates(result)),
     ]
     return "\n".join(lines)
 
 
 def _introduction(result: TournamentResult) -> list[str]:
-    """Return what was run, on what, and for how long."""
+    """Return what was run, and on what."""
     plan = result.plan
-    cell = plan.main_cell
     protocol = result.protocol
     seeds = protocol.settings.get("seeds")
     early = f" of {seeds} that were asked for" if seeds != result.seeds else ""
     source = Path(protocol.text.source if protocol.text else "a text").name
     rate_names = " and ".join(f"{rate:g}" for rate in plan.rates)
-    minutes = sum(race.seconds for race in result.races) / 60
     return [
         "Written by `lab/scripts/leaderboard.py` from a run of `headscan tournament` "
         f"({protocol.started[:10]}; `{source}`): {len(result.arms)} arms, {result.seeds} "
         f"seeds{early}, {len(result.races)} runs. A GPT-2 of {plan.blocks} blocks, d = "
-        f"{cell.width}, V = {cell.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
-        f"{plan.context} tokens; the rates {rate_names} for every arm. The rules are in [Cures "
-        "side by side](tournament.md).",
+        f"{plan.width}, V = {plan.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
+        f"{plan.context} tokens; the rates {rate_names} for every arm. The rules are in [Ways "
+        "of training side by side](tournament.md).",
         "",
-        f"The steps took {minutes:.0f} minutes of one core's time in all, {minutes / 2:.0f} of "
-        "two cores, without the measurements. Brackets: 95 % intervals. What is told here is "
-        "told of models of this size.",
+        "Brackets: 95 % intervals over seeds. The numbers are of models of this size.",
     ]
 
 

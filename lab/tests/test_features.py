@@ -13,7 +13,7 @@ from tests.ntp.problems import labels
 def shared():
     data = theory.random_labels(10, 95, supports=30, seed=0)
     prediction = ntp.predict(data)
-    return data, prediction, train_features(data, 10, 30_000, prediction=prediction)
+    return data, prediction, train_features(data, 10, 10_000, prediction=prediction)
 
 
 def test_gradient_descent_follows_but_lags(shared):
@@ -42,7 +42,7 @@ def test_records_agree_with_what_is_returned(shared):
     assert run.records[-1].excess == pytest.approx(
         ntp.cross_entropy(run.logits, data) - data.entropy()
     )
-    assert [r.step for r in run.records] == sorted({0, 30_000, *log_steps(30_000)})
+    assert [r.step for r in run.records] == sorted({0, 10_000, *log_steps(10_000)})
     norms = [r.words for r in run.records[-6:]]
     assert norms == sorted(norms)  # the growing part grows
 
@@ -103,16 +103,10 @@ def test_a_run_that_diverges_says_so():
         train_features(np.eye(3), 3, 2000, learning_rate=1e6)
 
 
-def test_random_labels_and_stories():
+def test_random_labels():
     soft_labels = theory.random_labels(10, 95, supports=30, sizes=(2, 4), seed=3)
     assert soft_labels.contexts == 95
     assert set(soft_labels.supports.sizes) <= {2, 3, 4}
     assert soft_labels.supports.unique()[0].contexts <= 30
     with pytest.raises(BadInput):
         theory.random_labels(3, 5, sizes=(2, 9))
-    grammar = theory.StoryGrammar()
-    stories = list(grammar.stories(20, seed=1))
-    again = list(grammar.stories(20, seed=1))
-    assert all(np.array_equal(a, b) for a, b in zip(stories, again, strict=True))
-    assert all(story.max() < len(grammar.vocabulary) for story in stories)
-    assert all(grammar.text(story).endswith("the end .") for story in stories)

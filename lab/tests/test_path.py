@@ -63,13 +63,13 @@ def test_nothing_is_learned_above_the_largest_penalty():
 
 def test_merged_contexts_and_unseen_tokens_change_nothing():
     counts = np.array([[3, 1, 0, 0, 0], [3, 1, 0, 0, 0], [0, 2, 2, 0, 0], [3, 1, 0, 0, 0]])
-    regularised = theory.regularised(counts, 1e-3, gap=1e-9)
+    regularised = theory.regularised(counts, 1e-2, gap=1e-9)
     assert len(regularised.distinct_logits) == 2
     soft_labels = ntp.SoftLabels.of(counts)
     slow = regularised_by_proximal_gradient(
-        soft_labels.dense(), soft_labels.prior, 1e-3, steps=20_000
+        soft_labels.dense(), soft_labels.prior, 1e-2, steps=3000
     )
-    value = ntp.cross_entropy(slow, soft_labels) + 1e-3 * np.linalg.norm(slow, "nuc")
+    value = ntp.cross_entropy(slow, soft_labels) + 1e-2 * np.linalg.norm(slow, "nuc")
     assert regularised.primal == pytest.approx(value, rel=1e-5)
     assert regularised.primal <= value + 1e-10
 
@@ -108,23 +108,6 @@ def test_the_laws_of_the_path(shared):
         assert step == pytest.approx(np.log(10), rel=0.01)
     last = points[-1]
     assert last.excess == pytest.approx(last.penalty * solution.primal, rel=0.01)
-
-
-def test_narrow_embeddings(shared):
-    data, _, _ = shared
-    penalty = 1e-2
-    convex = theory.regularised(data, penalty)
-    wide = theory.narrow(data, 9, penalty, starts=1, gap=1e-5)
-    assert wide.globally_optimal
-    assert wide.primal == pytest.approx(convex.primal, rel=1e-6)
-    assert wide.spectral_ratio == pytest.approx(1, abs=1e-2)
-    thin = theory.narrow(data, 3, penalty, starts=1)
-    assert not thin.globally_optimal
-    assert thin.gap > 0
-    assert thin.dual <= convex.primal <= thin.primal
-    assert np.linalg.matrix_rank(thin.logits, tol=1e-8) <= 3
-    with pytest.raises(BadInput, match="at least one"):
-        theory.narrow(data, 0, penalty)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """The tournament: bit for bit over a resume and beside another process, its numbers from its
-moments, its words from them.
+moments.
 """
 
-import json
 import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -11,12 +10,11 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from headscan_lab.tournament.differences import ArmDifference, compare, sentence_of
+from headscan_lab.tournament import workers
 from headscan_lab.tournament.moment import SHAPES, Moment
-from headscan_lab.tournament.plan import SIZES
-from headscan_lab.tournament.race import Race, pace
-from headscan_lab.tournament.reading import at_loss, at_seconds
-from headscan_lab.tournament.run import tournament
+from headscan_lab.tournament.race import Race
+from headscan_lab.tournament.reading import at_loss
+from headscan_lab.tournament.run import best_rate, tournament
 from headscan_lab.tournament.table import arm_row
 from headscan_lab.tournament.variants import ARMS
 from headscan_lab.tournament.workers import stop
@@ -27,79 +25,58 @@ from headscan import BadInput
 SMALL = {
     "arms": "ce,ce+unigram",
     "seeds": 2,
-    "steps": 3,
-    "cells": "300/8,260/8",
-    "rates": "0.01,0.03",
+    "steps": 2,
+    "vocabulary": 260,
+    "width": 8,
     "matched_loss": 5.5,
+    "processes": 1,
+    "rates": "0.01",
 }
 
 
-def _without_seconds(result):
-    text = json.dumps(result.document["races"])
-    races = json.loads(text)
-    for race in races:
-        assert race.pop("seconds_a_step") > 0
-    return races
-
-
 def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkeypatch):
-    whole = tournament(str(story_file), out=tmp_path / "a", processes=1, **SMALL)
-    assert [len(whole.arms), len(whole.rates), len(whole.others), len(whole.races)] == [
-        2,
-        4,
-        2,
-        8 + 4,
-    ]
+    whole = tournament(str(story_file), out=tmp_path / "a", **SMALL)
+    assert [len(whole.arms), len(whole.rates), len(whole.races)] == [2, 2, 4]
     for row in whole.arms:
-        for name in (
-            "arm",
-            "seeds",
-            "rate",
-            "heldout_nats",
-            "average_cosine_at_matched_loss",
-            "kept_norm",
-            "sentence",
-        ):
+        assert {"arm", "seeds", "rate", "reference"} <= row.keys()
+        for name in ("heldout_nats", "average_cosine_at_matched_loss", "kept_norm"):
             assert name in row
-            assert name in ("arm", "seeds", "rate", "sentence") or f"{name}_interval" in row
-    assert {race.rate for race in whole.races} == {0.01, 0.03}
+            assert f"{name}_interval" in row
     page = whole.page()
     assert "Leaderboard" in page
     assert whole.protocol.started[:10] in page
     assert headscan.load(tmp_path / "a").document == whole.document
 
-    from headscan_lab.tournament import workers as module
-
-    real = module.race
+    real = workers.race
     ran = []
 
     def stopped(job, *rest):
         ran.append(job.name)
-        if len(ran) == 5:
+        if len(ran) == 3:
             raise KeyboardInterrupt
         return real(job, *rest)
 
-    monkeypatch.setattr(module, "race", stopped)
+    def recorded(job, *rest):
+        ran.append(job.name)
+        return real(job, *rest)
+
+    monkeypatch.setattr(workers, "race", stopped)
     with pytest.raises(KeyboardInterrupt):
-        tournament(str(story_file), out=tmp_path / "b", processes=1, **SMALL)
-    with pytest.raises(BadInput, match="--steps was 3"):
-        tournament(
-            str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL | {"steps": 4}
-        )
-    monkeypatch.setattr(
-        module, "race", lambda job, *rest: (ran.append(job.name), real(job, *rest))[1]
-    )
-    again = tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL)
-    assert len(ran) == 5 + 8  # the fifth was run twice, the first four were not
-    assert _without_seconds(again) == _without_seconds(whole)
+        tournament(str(story_file), out=tmp_path / "b", **SMALL)
+    with pytest.raises(BadInput, match="--steps was 2"):
+        tournament(str(story_file), out=tmp_path / "b", resume=True, **SMALL | {"steps": 4})
+    monkeypatch.setattr(workers, "race", recorded)
+    again = tournament(str(story_file), out=tmp_path / "b", resume=True, **SMALL)
+    assert len(ran) == 3 + 2  # the third was run twice, the first two were not
+    assert again.document["races"] == whole.document["races"]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"arms": "magic*"}, "There is no arm 'magic"),
-        ({"cells": "4096"}, "--cells are pairs"),
-        ({"cells": "300/9"}, "divisible by the 4 attention heads"),
+        ({"vocabulary": 9}, "--vocabulary must be at least 257"),
+        ({"width": 9}, "divisible by the 4 attention heads"),
         ({"rates": "0.1,x"}, "--rates are numbers"),
         ({"seeds": 0}, "--seeds must be at least 1"),
         ({"matched_loss": float("nan")}, "--matched-loss must be a finite number"),
@@ -113,130 +90,58 @@ def test_bad_input(options, words):
 # ---- numbers
 
 
-def _moment(step, nats, cosine, inner=None):
-    shape = dict.fromkeys(SHAPES, 1.0) | {
-        "average_cosine": cosine,
-        "average_cosine_without_ones": inner or cosine,
-    }
-    return Moment(step=step, nats=nats, **shape)
+def _moment(step, nats, cosine):
+    return Moment(step=step, nats=nats, **dict.fromkeys(SHAPES, 1.0) | {"average_cosine": cosine})
 
 
-def _race(arm, seed, cosine, inner=None, *, rate=1e-3, speed=10):
-    moments = [
-        _moment(0, 8.0, 0.9),
-        _moment(speed, 6.0, 2 * cosine, inner),
-        _moment(40, 4.0, 0.0, inner),
-    ]
+def _race(arm, seed, cosine, *, rate=1e-3, tuning=4.0):
+    moments = [_moment(0, 8.0, 0.9), _moment(10, 6.0, 2 * cosine), _moment(40, 4.0, 0.0)]
     return Race(
-        arm=arm,
-        vocabulary=300,
-        width=8,
-        rate=rate,
-        seed=seed,
-        tuning_nats=4.0,
-        tokens_a_step=100,
-        moments=moments,
-        seconds_a_step=2.0,
+        arm=arm, rate=rate, seed=seed, tuning_nats=tuning, tokens_a_step=100, moments=moments
     )
 
 
 def test_a_run_is_read_where_its_loss_is_the_matched_one():
     race = _race("ce", 0, 0.3)
-    found = at_loss(race, 5.0)  # half way from step 10 to 40
-    assert found["tokens"] == 2500
-    assert found["average_cosine"] == pytest.approx(0.3)
+    reading = at_loss(race, 5.0)  # half way from step 10 to 40
+    assert reading["tokens"] == 2500
+    assert reading["average_cosine"] == pytest.approx(0.3)
     assert at_loss(race, 3.9)["tokens"] is None
     assert at_loss(race, 8.0)["tokens"] is None  # it begins there
-    assert at_seconds(race, 50.0) == pytest.approx(5.0)
-    assert at_seconds(race, 100.0) is None
-    row = arm_row([race, _race("ce", 1, 0.4)], about="", matched=5.0, seconds=50.0)
+    row = arm_row([race, _race("ce", 1, 0.4)], matched=5.0)
     assert row.number("average_cosine_at_matched_loss") == pytest.approx(0.35)
     low, high = row.interval("average_cosine_at_matched_loss")
     assert (high - low) / 2 == pytest.approx(
         12.706 * np.std([0.3, 0.4], ddof=1) / np.sqrt(2), rel=1e-3
     )
     assert row["seeds_that_reach_it"] == 2
-    never = arm_row(
-        [replace(race, moments=race.moments[:2], tuning_nats=None)],
-        about="",
-        matched=5.0,
-        seconds=50.0,
-    )
+    never = arm_row([replace(race, moments=race.moments[:2], tuning_nats=None)], matched=5.0)
     assert never.number("heldout_nats") is None
     assert never.number("tokens_to_matched_loss") is None
 
 
-def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_slows_all(
-    monkeypatch,
-):
-    now = [0.0]
-    turns = []
-
-    class Slowing:
-        def __init__(self, job, *rest):
-            self.name = job.arm
-
-        def step(self):
-            now[0] += (2.0 if self.name == "headless" else 1.0) * 1.01 ** len(turns)
-            turns.append(self.name)
-
-    monkeypatch.setattr("headscan_lab.tournament.race.Runner", Slowing)
-    monkeypatch.setattr("headscan_lab.tournament.race.time.process_time", lambda: now[0])
-    plan = SIZES["tiny"]
-    found = pace(["ce", "headless"], plan.cells[0], plan, None, 0)
-    assert turns == (["ce"] * 3 + ["headless"] * 3) * 4
-    assert found.of("headless") / found.of("ce") == pytest.approx(2.0, rel=0.05)
-
-
-def _told(cosines, others, *, inner=(None, None), speeds=(10, 10), more=()):
-    arm = [_race("x", k, cosine, inner[0], speed=speeds[0]) for k, cosine in enumerate(cosines)]
-    reference = [
-        _race("ce", k, cosine, inner[1], speed=speeds[1]) for k, cosine in enumerate(others)
-    ]
-    differences = compare(arm, reference, where="own rates", matched=5.0, arms=1)
-    return sentence_of([*differences, *more], 5.0)
-
-
-def test_the_words_are_those_of_the_numbers():
-    clear = [0.10, 0.11, 0.09, 0.10, 0.105]
-    other = [0.30, 0.32, 0.29, 0.31, 0.3]
-    assert "smaller than that of ce: 0.101 against 0.304." in _told(clear, other)
-    assert "larger than that of ce" in _told(other, clear)
-    assert "not told apart" in _told([0.1, 0.5, 0.2, 0.4, 0.3], other)
-    assert "only moved" not in _told(clear, other)
-    moved = _told(clear, other, inner=(0.3, 0.3))
-    assert "The cone has only moved: without the direction of ones" in moved
-    assert "Two seeds that reach" in _told(clear[:1], other[:1])
-    assert "equal tokens its held-out loss is not told apart" in moved
-    assert "fewer tokens, 0.88 times as many" in _told(clear, other, speeds=(4, 10))
-    assert "tokens" not in _told(clear, other).replace("equal tokens", "")
-    flat = ArmDifference(
-        arm="x",
-        reference="ce",
-        measure="effective_rank",
-        where="own rates",
-        seeds=5,
-        value=2.3,
-        reference_value=6.6,
-        difference=-4.3,
-        interval=(-6.0, -2.0),
-        neutral=0.0,
+def test_an_arm_is_compared_with_its_reference_by_paired_seeds():
+    races = [_race("headless", seed, cosine) for seed, cosine in enumerate((0.10, 0.12, 0.11))]
+    references = [_race("ce", seed, cosine) for seed, cosine in enumerate((0.30, 0.31, 0.32))]
+    row = arm_row(races, matched=5.0, references=references[:2], arms=1)
+    differences = np.array([-0.20, -0.19])
+    assert row["reference"] == "ce"
+    assert row.number("average_cosine_less_reference") == pytest.approx(differences.mean())
+    low, high = row.interval("average_cosine_less_reference")
+    assert (high - low) / 2 == pytest.approx(
+        12.706 * differences.std(ddof=1) / np.sqrt(2), rel=1e-3
     )
-    assert "Part of it has only moved" in _told(clear, other, inner=(0.2, 0.3), more=[flat])
-    assert "Part of it has only moved" not in _told(other, clear, more=[flat])
-    turned = ArmDifference(
-        arm="x",
-        reference="ce",
-        measure="average_cosine",
-        where="rate 0.003",
-        seeds=5,
-        value=0.3,
-        reference_value=0.2,
-        difference=0.1,
-        interval=None,
-        neutral=0.0,
-    )
-    assert "(not at rate 0.003)" in _told(clear, other, more=[turned])
+    wider = arm_row(races, matched=5.0, references=references[:2], arms=11)
+    assert wider.interval("average_cosine_less_reference")[0] < low
+    assert arm_row(races, matched=5.0).number("average_cosine_less_reference") is None
+
+
+def test_the_best_rate_is_that_of_the_lowest_tuning_loss():
+    races = [_race("ce", 0, 0.1, rate=rate, tuning=nats) for rate, nats in ((1.0, 4.0), (2.0, 3.0))]
+    assert best_rate(races) == 2.0
+    unfinished = _race("ce", 1, 0.1, rate=2.0, tuning=None)
+    assert best_rate([*races, unfinished]) == 1.0
+    assert best_rate([unfinished]) == 2.0
 
 
 def test_every_arm_has_words_and_the_first_is_plain():

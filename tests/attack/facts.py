@@ -143,12 +143,16 @@ def stopped_after_storing() -> Iterator[None]:
         yield
 
 
-# ---- changes of a fact: each returns what is changed, and the context in which it is so
+# ---- changes of a fact: each yields what is changed, and whether a resume may accept it and end
+# with what an undisturbed run ends with
 
 
 @contextmanager
-def stored_fact(stand: Stand, draw: random.Random) -> Iterator[str]:
-    """One stored fact has another value, is gone, or stands beside one that nobody knows."""
+def stored_fact(stand: Stand, draw: random.Random) -> Iterator[tuple[str, bool]]:
+    """One stored fact has another value, is gone, or stands beside one that nobody knows.
+
+    The last input alone may be gone: a run may have been stopped before it came to it.
+    """
     record = stand.record()
     group = draw.choice([name for name, facts in record.items() if facts])
     fact = draw.choice(sorted(record[group]))
@@ -159,28 +163,30 @@ def stored_fact(stand: Stand, draw: random.Random) -> Iterator[str]:
         del record[group][fact]
     else:
         record[group][fact] = ["another", record[group][fact]]
+    is_last_input = group == "inputs" and fact == list(stand.record()["inputs"])[-1]
     (stand.out / RECORD).write_text(dumps(record), encoding="utf-8")
-    yield f"{fact} {kind} ({group})"
+    yield f"{fact} {kind} ({group})", kind == "removed" and is_last_input
 
 
 @contextmanager
-def input_file(stand: Stand, draw: random.Random) -> Iterator[str]:
+def input_file(stand: Stand, draw: random.Random) -> Iterator[tuple[str, bool]]:
     """One letter or bit of a file that the run has read is another."""
     path = draw.choice(sorted(stand.opened))
     content = path.read_bytes()
     data = bytearray(content)
-    position = draw.randrange(len(data))
+    # Most texts are read at their beginning only, where a change is to be refused.
+    position = draw.randrange(len(data) if draw.random() < 0.3 else min(len(data), 2000))
     letter = data[position : position + 1].isalpha()
     data[position] = data[position] ^ 0x20 if letter else data[position] ^ 1
     path.write_bytes(data)
     try:
-        yield f"byte {position} of {path.relative_to(stand.inputs)}"
+        yield f"byte {position} of {path.relative_to(stand.inputs)}", True
     finally:
         path.write_bytes(content)
 
 
 @contextmanager
-def link(stand: Stand, draw: random.Random) -> Iterator[str]:
+def link(stand: Stand, draw: random.Random) -> Iterator[tuple[str, bool]]:
     """The model's link leads to another model of its shape, whose folder has the same name."""
     used = [name for name in LINKED if str(stand.inputs / name) in stand.arguments()]
     name = draw.choice(used)
@@ -194,7 +200,7 @@ def link(stand: Stand, draw: random.Random) -> Iterator[str]:
     place.unlink()
     place.symlink_to(copy)
     try:
-        yield f"the link {name}"
+        yield f"the link {name}", False
     finally:
         place.unlink()
         place.symlink_to(stand.inputs / "step100" / name)
@@ -202,24 +208,24 @@ def link(stand: Stand, draw: random.Random) -> Iterator[str]:
 
 
 @contextmanager
-def code(_stand: Stand, draw: random.Random) -> Iterator[str]:
+def code(_stand: Stand, draw: random.Random) -> Iterator[tuple[str, bool]]:
     """A file of headscan or of a plug-in is another one."""
     hashes = code_hashes()
     package = draw.choice(sorted(hashes))
     changed = hashes | {package: "another"}
     with mock.patch.object(run_module, "code_hashes", return_value=changed):
-        yield f"the code of {package}"
+        yield f"the code of {package}", False
 
 
 @contextmanager
-def threads(_stand: Stand, _draw: random.Random) -> Iterator[str]:
+def threads(_stand: Stand, _draw: random.Random) -> Iterator[tuple[str, bool]]:
     """torch uses another number of threads."""
     import torch
 
     number = torch.get_num_threads()
     torch.set_num_threads(number + 1)
     try:
-        yield "the number of threads"
+        yield "the number of threads", False
     finally:
         torch.set_num_threads(number)
 
@@ -243,13 +249,13 @@ def judged(stand: Stand, change: Any, draw: random.Random) -> tuple[str, str | N
     kept = stand.folder / "kept"
     shutil.copytree(stand.out, kept, symlinks=True)
     try:
-        with change(stand, draw) as what:
+        with change(stand, draw) as (what, may_be_accepted):
             ended = stand.run("--resume")
             if ended.status == 2 and "Traceback" not in ended.stderr:
                 return what, None
             if ended.status != 0:
                 return what, f"exit {ended.status}: {ended.stderr[-600:]}"
-            if change is not input_file:
+            if not may_be_accepted:
                 return what, "it was accepted"
             resumed = contents(stand.out)
             shutil.rmtree(stand.out)

@@ -15,7 +15,7 @@ from headscan.comparison.exchange import divergences
 from headscan.comparison.state_damage import NOISE, StatePair
 from headscan.leaks.bounds import Code, pairwise_bits
 from headscan.model import Lens
-from headscan.model.rounding import pack_k, packed, round_block
+from headscan.model.rounding import k_codes, round_block, rounded
 
 ASSETS = Path(__file__).resolve().parents[3] / "shared" / "assets" / "models"
 SMALL = {
@@ -37,7 +37,7 @@ def blocks(lens):
     return model.layers if hasattr(model, "layers") else model.h
 
 
-def rounded(lens, name):
+def rounded_model(lens, name):
     """A whole second model: for bitsandbytes the one that transformers loads."""
     if name in ("8bit", "4bit"):
         return Lens.load(lens.origin.source, dtype=name)
@@ -85,7 +85,7 @@ def test_each_exchange_is_that_of_two_whole_models(name, rounding):
     lens = small(name)
     pytest.importorskip("bitsandbytes" if rounding.endswith("bit") else "gguf")
     result = headscan.compare(SMALL[name], "stories", damage=True, against=rounding, **READ)
-    other = rounded(lens, rounding)
+    other = rounded_model(lens, rounding)
     depth = lens.depth
     ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
     for row in result.damage:
@@ -193,7 +193,7 @@ def matrices(block):
 def named_first(lens, fault, seed):
     """Which block was hurt, and which has the greatest divergence."""
     rng = np.random.default_rng(seed)
-    other = rounded(lens, "q8_0")
+    other = rounded_model(lens, "q8_0")
     number = int(rng.integers(lens.depth))
     fault(blocks(other)[number], lens, rng)
     result = headscan.compare(
@@ -213,14 +213,29 @@ def test_a_fault_of_one_block_is_named_first(name, fault):
 # ---- Formats
 
 
+def packed_k(codes, bits):
+    """The bytes of a block in the layout of llama.cpp's Q4_K or Q2_K."""
+    s, o = codes.s.to(torch.uint8), codes.o.to(torch.uint8)
+    q = codes.q.to(torch.uint8).movedim(0, 2).reshape(len(s), -1)
+    units = [codes.d.view(torch.uint8), codes.m.view(torch.uint8)]
+    if bits == 2:
+        quarters = q.reshape(-1, 2, 4, 32).unbind(2)
+        codes_of_two_bits = sum(quarter << 2 * k for k, quarter in enumerate(quarters))
+        return torch.cat([s | o << 4, codes_of_two_bits.flatten(1), *units], dim=1)
+    low, high = q.reshape(-1, 4, 2, 32).unbind(2)
+    scales = [s[:, :4] | s[:, 4:] >> 4 << 6, o[:, :4] | o[:, 4:] >> 4 << 6]
+    lower_bits = s[:, 4:] & 15 | (o[:, 4:] & 15) << 4
+    return torch.cat([*units, *scales, lower_bits, (low | high << 4).flatten(1)], dim=1)
+
+
 @pytest.mark.parametrize(("bits", "kind", "size", "top"), [(4, "Q4_K", 32, 15), (2, "Q2_K", 16, 3)])
-def test_packed_blocks_are_read_by_another_reader_within_a_step(bits, kind, size, top):
+def test_rounded_blocks_are_what_another_reader_reads_within_a_step(bits, kind, size, top):
     gguf = pytest.importorskip("gguf")
     rows = (
         torch.randn(64, 256, generator=torch.Generator().manual_seed(bits))
         * torch.logspace(-3, 1, 64)[:, None]
     )
-    data = pack_k(rows, bits).numpy()
+    data = packed_k(k_codes(rows, bits), bits).numpy()
     read = torch.from_numpy(gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]))
     parts = rows.reshape(64, -1, size)
     span = parts.amax(2).clamp(min=0) - parts.amin(2).clamp(max=0)
@@ -231,14 +246,27 @@ def test_packed_blocks_are_read_by_another_reader_within_a_step(bits, kind, size
         size, 1
     )
     assert bool(((read - rows).abs() <= loose * 1.01).all())
-    assert torch.equal(packed(rows, kind)[1], read)
+    stored = rounded(rows, kind)
+    assert torch.equal(stored.weights, read)
+    assert stored.bytes == data.nbytes
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q4_0"])
+def test_symmetric_formats_are_bit_for_bit_those_of_the_reference(kind):
+    gguf = pytest.importorskip("gguf")
+    rows = torch.randn(16, 96, generator=torch.Generator().manual_seed(1))
+    rows[3] = 0
+    data = gguf.quants.quantize(rows.numpy(), gguf.GGMLQuantizationType[kind])
+    read = torch.from_numpy(gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]))
+    stored = rounded(rows, kind)
+    assert torch.equal(stored.weights, read)
+    assert stored.bytes == data.nbytes
 
 
 def test_rows_that_fit_no_block_take_a_smaller_one_or_stay_halves():
-    pytest.importorskip("gguf")
-    kinds = [packed(torch.randn(4, width), "Q4_K")[2] for width in (512, 64, 40)]
+    kinds = [rounded(torch.randn(4, width), "Q4_K").format for width in (512, 64, 40)]
     assert kinds == ["Q4_K", "Q5_0", "F16"]
-    assert bool((packed(torch.zeros(2, 256), "Q2_K")[1] == 0).all())
+    assert bool((rounded(torch.zeros(2, 256), "Q2_K").weights == 0).all())
 
 
 # ---- The verb
@@ -247,7 +275,7 @@ def test_rows_that_fit_no_block_take_a_smaller_one_or_stay_halves():
 def test_a_folder_of_the_rounded_model_costs_what_the_rounding_does(tmp_path):
     pytest.importorskip("gguf")
     lens = small("gpt-vanilla")
-    other = rounded(lens, "q4_0")
+    other = rounded_model(lens, "q4_0")
     other.model.save_pretrained(tmp_path / "q4")
     lens.tokenizer.save_pretrained(tmp_path / "q4")
     by_file = headscan.compare(["gpt-vanilla", tmp_path / "q4"], "stories", damage=True, **READ)
@@ -307,7 +335,7 @@ def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
 def test_the_shape_is_what_scans_of_both_models_say(name):
     pytest.importorskip("gguf")
     lens = small(name)
-    other = rounded(lens, "q2_k")
+    other = rounded_model(lens, "q2_k")
     read = {"max_tokens": 1024, "context": 64, "skip_first": 1}
     result = headscan.compare([lens, other], "stories", damage=True, sample=256, **read)
     assert [row["site"] for row in result.shape] == [
@@ -400,7 +428,7 @@ def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
     from headscan.cli import _main
 
     lens = small("gpt-vanilla")
-    other = rounded(lens, "q8_0")
+    other = rounded_model(lens, "q8_0")
     two_bits(blocks(other)[2], lens, None)
     size = sum(weight.nbytes for weight in blocks(lens)[2].parameters())
     result = headscan.compare(

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from headscan.inversion.left_to_right import Search, exact
+from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix, can_cache
-from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import BadInput
 from tests.inversion.conftest import build
 from tests.reference.inversion import brute_force
@@ -164,6 +164,7 @@ def test_models_without_a_cache_do_without(rwkv):
 
 
 def test_memory_running_out_halves_the_batches():
+    cut = Slice().on(Lens.load("gpt-vanilla-early"))
     sizes = []
 
     def run(part):
@@ -172,14 +173,15 @@ def test_memory_running_out_halves_the_batches():
             raise RuntimeError("CUDA out of memory")
         return torch.arange(part.start, part.stop)
 
-    output, batch, note = split_on_exhaustion(run, 7, 8)
-    assert output.tolist() == list(range(7))
-    assert batch == 2
-    assert "batches of 2" in note
-    with pytest.raises(BadInput, match="even for a single candidate"):
-        split_on_exhaustion(lambda part: (_ for _ in ()).throw(MemoryError()), 3, 4)
-    with pytest.raises(RuntimeError, match="another"):
-        split_on_exhaustion(lambda part: (_ for _ in ()).throw(RuntimeError("another fault")), 3, 4)
+    assert cut.in_batches(run, 7, 8).tolist() == list(range(7))
+    assert sizes == [7, 3, 1, 1, 1, 1, 1, 1, 1]
+    assert "passes have 1 row at most" in cut.lens.limit.notes[0]
+
+    def fail(_part):
+        raise RuntimeError("another fault")
+
+    with pytest.raises(RuntimeError, match="another fault"):
+        cut.in_batches(fail, 3, 4)
 
 
 def test_a_slice_that_sees_the_future_is_refused(bert, ids):

@@ -34,6 +34,7 @@ def exact(x: np.ndarray) -> dict[str, object]:
         energies = sorted(
             (max(e, mpmath.mpf(0)) for e in mpmath.eigsy(moment, eigvals_only=True)), reverse=True
         )
+        variances = list(mpmath.eigsy(covariance, eigvals_only=True))
         lengths = [mpmath.sqrt(mpmath.fsum(v * v for v in row)) for row in rows]
         unit = [
             mpmath.fsum(row[i] / r for row, r in zip(rows, lengths, strict=True)) for i in range(d)
@@ -60,6 +61,7 @@ def exact(x: np.ndarray) -> dict[str, object]:
         measures = {
             "alpha_req": fall[0] / mpmath.fsum(x * x for x in steps),
             "average_cosine": (directed**2 - n) / (n * (n - 1)),
+            "centred_effective_rank": mpmath.exp(entropy(variances)),
             "drift": length * n / mpmath.fsum(lengths),
             "effective_rank": mpmath.exp(entropy(energies)),
             "isoscore": (ratio - 1) / (d - 1),
@@ -67,6 +69,8 @@ def exact(x: np.ndarray) -> dict[str, object]:
             "mean_vector_norm": length,
             "participation_ratio": ratio,
             "rankme": mpmath.exp(entropy(sigma)),
+            "uncentred_participation_ratio": mpmath.fsum(energies) ** 2
+            / mpmath.fsum(e * e for e in energies),
             "top_direction_share": energies[0] / mpmath.fsum(energies),
         }
         return {name: float(value) for name, value in measures.items()} | {

@@ -151,7 +151,12 @@ def test_choosing():
         p.words.name for p in ordered_probes() if not p.words.expensive
     ]
     assert len(choose("expensive")[1]) == len(PROBES)
-    assert {m.name for m in choose("spectra")[0]} - set(core) == {"rankme", "alpha_req"}
+    assert {m.name for m in choose("spectra")[0]} - set(core) == {
+        "rankme",
+        "alpha_req",
+        "centred_effective_rank",
+        "uncentred_participation_ratio",
+    }
     assert next(p.name for p in choose("words.self_*,zipf")[1]) == "words"
     with pytest.raises(
         BadInput,

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from headscan.model.matrices import matrices, share_of_matrices, unrounded
-from headscan.model.rounding import packed, round_block
+from headscan.model.rounding import round_block, rounded
 
 SIZES = {
     "vocab_size": 61,
@@ -50,7 +50,7 @@ def test_experts_that_stand_in_one_parameter_are_rounded():
             assert not torch.equal(matrix.weight, old)
             expert = (matrix.weight[2], old[2]) if old.ndim == 3 else (matrix.weight, old)
             new, plain = (tensor.mT if matrix.transposed else tensor for tensor in expert)
-            assert torch.equal(new, packed(plain.contiguous(), "Q4_0").weights)
+            assert torch.equal(new, rounded(plain.contiguous(), "Q4_0").weights)
 
 
 def test_matrices_are_those_that_states_are_multiplied_by():

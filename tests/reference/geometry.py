@@ -83,6 +83,16 @@ def rankme(x):
     return np.exp(-np.sum(p * np.log(p)))
 
 
+def centred_effective_rank(x):
+    x = np.asarray(x, dtype=np.float64)
+    return effective_rank(x - x.mean(axis=0))
+
+
+def uncentred_participation_ratio(x):
+    energies = np.linalg.svd(np.asarray(x, dtype=np.float64), compute_uv=False) ** 2
+    return energies.sum() ** 2 / (energies**2).sum()
+
+
 SCALARS = {
     function.__name__: function
     for function in (
@@ -95,5 +105,7 @@ SCALARS = {
         isoscore,
         drift,
         rankme,
+        centred_effective_rank,
+        uncentred_participation_ratio,
     )
 }

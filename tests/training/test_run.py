@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertModel
 
 import headscan.training.trainer as trainer_module
+import headscan.training.trainer_arguments as trainer_arguments
 from headscan import BadInput, load
 from headscan.training import (
     OBJECTIVES,
@@ -76,14 +77,13 @@ def test_the_model_loads_anywhere_and_has_no_head(headless):
 
 def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, headless, tmp_path):
     _, uninterrupted = headless
-    half = train(
-        _small(), str(story_file), out=tmp_path, geometry_every=0, callbacks=[_StopAt(7)], **TINY
-    )
+    options = TINY | {"geometry_every": 0, "device": "cpu"}
+    half = train(_small(), str(story_file), out=tmp_path, callbacks=[_StopAt(7)], **options)
     assert half.document["steps"] == 7
     for path in tmp_path.glob("checkpoint-7"):  # what a kill between two checkpoints leaves
         (path / "trainer_state.json").unlink()
     assert last_checkpoint(tmp_path).name == "checkpoint-4"
-    resumed = train(_small(), str(story_file), out=tmp_path, geometry_every=0, resume=True, **TINY)
+    resumed = train(_small(), str(story_file), out=tmp_path, resume=True, **options)
     assert resumed.document["steps"] == 12
     assert _losses(resumed) == _losses(uninterrupted)
     a, b = (
@@ -344,12 +344,30 @@ def test_a_headless_bert_resumes(story_file, tmp_path):
         ({"vocabulary": 100}, "at least 259"),
         ({"held_out": 1.0}, "too few"),
         ({"context": 10**6}, "less than one window"),
+        pytest.param(
+            {"device": "cuda"},
+            "no CUDA",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
     ],
 )
 def test_bad_input_in_one_sentence(story_file, tmp_path, options, message):
     recipe = options.pop("recipe", "gpt")
     with pytest.raises(BadInput, match=message):
         train(recipe, str(story_file), out=tmp_path, **(TINY | {"geometry_every": 0} | options))
+
+
+@pytest.mark.parametrize(("device", "on_cpu"), [("cpu", True), ("cuda", False), ("auto", False)])
+def test_the_device_reaches_the_trainer(tmp_path, monkeypatch, device, on_cpu):
+    given = {}
+
+    def arguments(**options):
+        given.update(options)
+
+    monkeypatch.setattr(trainer_arguments, "TrainingArguments", arguments)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    trainer_arguments.training_arguments(_small(), {}, folder=tmp_path, seed=0, device=device)
+    assert given["use_cpu"] is on_cpu
 
 
 def test_recipes_and_sizes():

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from headscan import BadInput, __version__
 from headscan.cli.guard import guarded, print_fault
+from headscan.run.code import plugins
 from headscan.run.errors import nearest
 from headscan.run.exhaustion import exhausted, memory_ran_out
 from headscan.run.files import SIGNALS
@@ -77,9 +78,7 @@ a function under `@verb`.
 
 
 def _plugins() -> dict[str, EntryPoint]:
-    return {
-        entry.name: entry for entry in entry_points(group=PLUGIN_VERBS) if entry.name not in VERBS
-    }
+    return {entry.name: entry for entry in plugins(PLUGIN_VERBS) if entry.name not in VERBS}
 
 
 def verbs() -> dict[str, str]:

@@ -93,6 +93,9 @@ def next_command(result: headscan.Result, folder: Path) -> str:
 def _application(result: headscan.Result) -> str:
     """Return the line of Python that applies the remedy that was written, if one was."""
     for export in getattr(result, "exported", []):
+        if export.format == "npz":
+            path = f"Compression.load({export.path!r}).encode(vectors)"
+            return f"from headscan.remedies.compress import Compression; {path}"
         if export.format == "dense":
             path = f"RemedyTransformer.load({export.path!r}).transform(vectors)"
             return f"from headscan.remedies.transformer import RemedyTransformer; {path}"

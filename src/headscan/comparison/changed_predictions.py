@@ -12,6 +12,7 @@ from headscan.comparison.changed_models import ChangedModels
 from headscan.comparison.clusters import Clusters
 from headscan.comparison.control_changes import sizes_of_change
 from headscan.comparison.exchange import LOGITS_AT_ONCE, TOKENS_AT_ONCE, divergence
+from headscan.comparison.moved_contexts import MovedTokens, moved_tokens
 from headscan.comparison.result import LayerChange
 from headscan.model.partwise import PartwiseModel
 from headscan.run import Run
@@ -20,9 +21,6 @@ from headscan.text.spelling import display
 
 GROUPS = 16
 """Groups of documents for the intervals of tokens."""
-
-MOVED = 3
-"""Tokens listed for a context in each direction."""
 
 WRITTEN = 5
 """Tokens listed that a direction makes likelier, and less likely."""
@@ -41,8 +39,7 @@ class ChangedPredictions:
         rises: mean rise of each token's log-probability [1 + controls, V].
         group_rises: sums of the tuned model's rises by group of documents [groups, V].
         group_sizes: positions of each group.
-        risen, fallen: [N, 3], the tokens that contribute most to the tuned model's divergence.
-        moved_probabilities: [N, 2, 3, 2], of these tokens before and after.
+        moved: the tokens that contribute most to the tuned model's divergence, by position.
     """
 
     divergences: Floats
@@ -50,25 +47,31 @@ class ChangedPredictions:
     rises: Floats
     group_rises: Floats
     group_sizes: Floats
-    risen: Integers
-    fallen: Integers
-    moved_probabilities: Floats
+    moved: MovedTokens
 
 
 class ChangeReader:
     """The windows of the text as the base, the fine-tune and all controls read them.
 
     Attributes:
+        skipped: positions left out at the beginning of each window; the first `added` of them stand
+            in front of the text.
         states: [1 + 1 + controls] of [W, T, d], after the last part that was run.
     """
 
     def __init__(
-        self, opened: ChangedModels, ids: Tensor, documents: Integers, skipped: int
+        self,
+        opened: ChangedModels,
+        ids: Tensor,
+        documents: Integers,
+        skipped: int,
+        added: int = 0,
     ) -> None:
         self.opened = opened
         self.ids = ids
         self.documents = documents
         self.skipped = skipped
+        self.added = added
         self.states: list[Tensor] = []
         self.directions: dict[str, Tensor] = {}
         predicted = documents[:, skipped : documents.shape[1] - 1]
@@ -165,7 +168,7 @@ class ChangeReader:
         groups = self._groups()
         group_rises = np.zeros((int(groups.max()) + 1, opened.shared))
         rises = torch.zeros(1 + len(opened.controls), opened.shared, dtype=torch.float64)
-        parts: list[list[Tensor]] = [[] for _ in range(5)]
+        parts: list[list[Tensor]] = [[] for _ in range(4)]
         with opened.tuned.ready("head"):
             sizes = sizes_of_change(opened.base, opened.tuned, "head")
             for start in range(0, windows, at_once):
@@ -186,13 +189,12 @@ class ChangeReader:
                     rises[1 + number] += (controlled - before).sum(0, dtype=torch.float64).cpu()
                     divergences.append(divergence(controlled, before))
                 targets = self.ids[part, self.skipped + 1 :].reshape(-1, 1)
-                moved, probabilities = _moved(before, after)
+                moved = moved_tokens(before, after)
                 parts[0].append(torch.stack(divergences).cpu())
                 rise_of_targets = rise.gather(1, targets)[:, 0]
                 parts[1].append(-rise_of_targets.double().cpu())
-                parts[2].append(moved[0].cpu())
-                parts[3].append(moved[1].cpu())
-                parts[4].append(probabilities.cpu())
+                parts[2].append(moved.ids)
+                parts[3].append(moved.probabilities)
         count = len(groups)
         return ChangedPredictions(
             divergences=torch.cat(parts[0], 1).numpy(),
@@ -200,9 +202,7 @@ class ChangeReader:
             rises=(rises / count).numpy(),
             group_rises=group_rises,
             group_sizes=np.bincount(groups).astype(float),
-            risen=torch.cat(parts[2]).numpy(),
-            fallen=torch.cat(parts[3]).numpy(),
-            moved_probabilities=torch.cat(parts[4]).numpy(),
+            moved=MovedTokens(torch.cat(parts[2]), torch.cat(parts[3])),
         )
 
     def _log_probabilities(self, model: PartwiseModel, number: int, part: slice) -> Tensor:
@@ -217,16 +217,3 @@ class ChangeReader:
         count = int(of_token.max()) + 1
         groups: Integers = of_token * min(GROUPS, count) // count
         return groups
-
-
-def _moved(before: Tensor, after: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Return the tokens [n, 3] that rose and fell most, and their probabilities [n, 2, 3, 2]."""
-    gap = after - before
-    count = min(MOVED, gap.shape[1])
-    risen = (after.exp() * gap).topk(count, 1).indices
-    fallen = (before.exp() * -gap).topk(count, 1).indices
-    probabilities = []
-    for tokens in (risen, fallen):
-        pair = [before.gather(1, tokens).exp(), after.gather(1, tokens).exp()]
-        probabilities.append(torch.stack(pair, -1))
-    return (risen, fallen), torch.stack(probabilities, 1)

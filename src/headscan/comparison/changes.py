@@ -15,10 +15,10 @@ from headscan.comparison.changed_models import RANDOM, ChangedModels, ChangesPla
 from headscan.comparison.changed_predictions import ChangedPredictions, ChangeReader
 from headscan.comparison.clusters import NOT_NEGATIVE
 from headscan.comparison.kinds import LIKE_CONTROLS, MOVED_CONTEXTS, MOVED_TOKENS
+from headscan.comparison.moved_contexts import LISTED_CONTEXTS, PredictionText
 from headscan.comparison.result import (
     ChangedContext,
     ChangesResult,
-    MovedToken,
     TokenChange,
 )
 from headscan.run import BadInput, Finding, Interval, Run
@@ -37,10 +37,7 @@ SCORE_FLOOR = 0.02
 LEVEL = 0.95
 """A change like the controls is beyond each of the two limits in half of the other 5 % of cases."""
 
-LISTED_CONTEXTS = 20
 LISTED_TOKENS = 10
-SHOWN_TOKENS = 24
-"""Tokens of a context that are shown."""
 
 
 def measure_changes(
@@ -57,17 +54,18 @@ def measure_changes(
     limited = replace(plan, reading=plan.reading.but(max_tokens=max_tokens))
     subject = Subject(base.lens.name, base.lens, limited, Run.quiet(), renamed=False)
     source = subject.reading(base.lens, plan.text)
-    batches = [batch for batch in source.batches() if batch.ids.shape[1] == source.context]
-    if not batches or plan.windowing.skip_first > source.context - 2:
+    ids_of_windows, documents = source.whole_windows()
+    skip_first = plan.windowing.skip_first
+    if not len(ids_of_windows) or skip_first > source.context - 2:
         raise BadInput(
             f"The text has no window of {source.context} tokens, or --skip-first leaves nothing "
             "of them."
         )
-    ids = torch.from_numpy(np.concatenate([batch.ids for batch in batches]))
-    documents = np.concatenate([batch.documents for batch in batches])
+    ids = torch.from_numpy(ids_of_windows)
     check_tokens(base.lens, tuned.lens, ids.unique().tolist(), opened.shared)
 
-    examined = ChangeReader(opened, ids.to(base.lens.device), documents, plan.windowing.skip_first)
+    added = len(source.frame.front)
+    examined = ChangeReader(opened, ids.to(base.lens.device), documents, added + skip_first, added)
     layers = examined.sweep(run)
     predictions = examined.predictions(run)
     names = [base.lens.name, tuned.lens.name]
@@ -207,34 +205,19 @@ class _Judged:
         return contexts, limit, int((tuned > limit).sum())
 
     def _context(self, number: int, limit: float) -> ChangedContext:
-        ids = self.examined.ids
-        predicted = ids.shape[1] - 1 - self.examined.skipped
-        window, offset = divmod(number, predicted)
-        position = offset + self.examined.skipped
-        tokenizer = self.opened.base.lens.require_tokenizer()
-        shown = ids[window, max(0, position + 1 - SHOWN_TOKENS) : position + 1].tolist()
-        divergence = float(self.predictions.divergences[0, number])
-        moved = (self.predictions.risen[number], self.predictions.fallen[number])
-        lists = []
-        for direction, tokens in enumerate(moved):
-            words = display(tokenizer, [int(token) for token in tokens])
-            probabilities = self.predictions.moved_probabilities[number, direction]
-            lists.append(
-                [
-                    MovedToken(token=word, before=float(pair[0]), after=float(pair[1]))
-                    for word, pair in zip(words, probabilities, strict=True)
-                ]
-            )
+        divergences = self.predictions.divergences[:, number]
+        divergence = float(divergences[0])
+        text = PredictionText(
+            self.examined.ids,
+            self.examined.documents,
+            self.examined.skipped,
+            self.opened.base.lens.require_tokenizer(),
+            self.examined.added,
+        )
+        context = text.context(number, divergence, self.predictions.moved.at(number))
         return ChangedContext(
-            document=int(self.examined.documents[window, position]),
-            window=window,
-            position=position,
-            text=str(tokenizer.decode(shown)),
-            following=display(tokenizer, int(ids[window, position + 1])),
-            divergence=divergence,
-            controls=float(self.predictions.divergences[1:, number].max()),
-            risen=lists[0],
-            fallen=lists[1],
+            **vars(context),
+            controls=float(divergences[1:].max()),
             beyond=divergence > limit,
         )
 

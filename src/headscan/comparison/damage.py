@@ -12,6 +12,7 @@ import torch
 from headscan.comparison.alignment import Integers
 from headscan.comparison.clusters import Statistic
 from headscan.comparison.damage_findings import damage_findings
+from headscan.comparison.damage_tail import perplexity_cells, tail_rows, worst_contexts
 from headscan.comparison.exchange import (
     Divergences,
     Exchange,
@@ -21,8 +22,9 @@ from headscan.comparison.exchange import (
     sweep,
 )
 from headscan.comparison.keeping import Keeping
-from headscan.comparison.result import DamageResult
+from headscan.comparison.result import DamagedContext, DamageResult
 from headscan.comparison.subjects import Against, compared_subjects, is_loaded_bits
+from headscan.model import Lens
 from headscan.model.identity import tokenizer_identity
 from headscan.model.load import Preparation
 from headscan.model.partwise import PartwiseModel
@@ -46,6 +48,8 @@ class DamagePlan:
         sample: tokens of the windows on which parts are exchanged.
         against: the rounding whose damage is measured; None where two models are named.
         keep: bytes to spend on parts that stay as in the first model.
+        budget: bytes of the blocks of a mixed recipe.
+        formats: those that the recipe chooses from.
         limit: divergence in nats a token that is too much.
         fail_on: globs of codes of findings at which the command line ends with status 3.
     """
@@ -53,8 +57,15 @@ class DamagePlan:
     sample: int
     against: Against | None = None
     keep: float | None = None
+    budget: float | None = None
+    formats: Sequence[str] = ()
     limit: float | None = None
     fail_on: Sequence[str] = ()
+
+    @property
+    def holds_out(self) -> bool:
+        """Return whether choices are measured on windows that they were not made by."""
+        return bool(self.keep or self.budget)
 
 
 def measure_damage(
@@ -66,11 +77,8 @@ def measure_damage(
     """
     models, names = _opened_models(sources, plan, options.against, run)
     first, second = models
-    max_tokens = plan.reading.max_tokens or DEFAULT_TOKENS
-    limited = replace(plan, reading=plan.reading.but(max_tokens=max_tokens))
-    subject = Subject(names[0], first.lens, limited, Run.quiet(), renamed=False)
-    source = subject.reading(first.lens, plan.text)
-    text = _DamageText.read(source, plan, options)
+    source = damage_source(first.lens, names[0], plan)
+    text = DamageText.read(source, plan, options)
 
     exchange = Exchange(models)
     whole = text.windows([exchange.first, exchange.second])
@@ -82,10 +90,17 @@ def measure_damage(
     damage = Damage(exchange, sample, exchanged)
     rows = damage.rows(cells)
     everywhere_second = everywhere[exchange.second]
+    predicted = len(everywhere_second.table) // len(whole.ids)
+    clusters = whole.clusters(predicted)
     totals = {
-        "whole": Row(whole.means(everywhere_second.columns())),
+        "whole": Row(
+            whole.means(everywhere_second.columns()) | perplexity_cells(everywhere_second, clusters)
+        ),
         "sample": Row(sample.means(damage.total.columns())),
     }
+    contexts: list[DamagedContext] = []
+    if exchange.changed:
+        contexts = worst_contexts(models, exchange.second, whole, everywhere_second)
     choices: list[Row] = []
     if options.keep and exchange.changed:
         held_out = whole.part(text.held_out(sample.documents), [exchange.first])
@@ -112,6 +127,8 @@ def measure_damage(
         models=records,
         damage=rows,
         totals=totals,
+        tail=tail_rows(everywhere_second, clusters),
+        contexts=contexts,
         shape=[Row(row) for key, row in cells.items() if key.startswith("shape")],
         choices=choices,
         findings=findings,
@@ -122,13 +139,21 @@ def measure_damage(
     )
 
 
+def damage_source(lens: Lens, name: str, plan: ReadingPlan) -> ModelSource:
+    """Return the text as a model reads it; 4,096 tokens of it where nothing else is planned."""
+    max_tokens = plan.reading.max_tokens or DEFAULT_TOKENS
+    limited = replace(plan, reading=plan.reading.but(max_tokens=max_tokens))
+    return Subject(name, lens, limited, Run.quiet(), renamed=False).reading(lens, plan.text)
+
+
 @dataclass(frozen=True)
-class _DamageText:
+class DamageText:
     """The complete windows of the text, and the order in which they are drawn for the sample.
 
     Attributes:
         ids, documents: [W, T], of the tokens.
         skipped: positions left out at the beginning of each window.
+        added: those of them that stand in front of the text.
         order: the numbers of the windows in the order of the draw.
         count: windows of the sample.
     """
@@ -136,19 +161,19 @@ class _DamageText:
     ids: Integers
     documents: Integers
     skipped: int
+    added: int
     order: Integers
     count: int
     device: torch.device
 
     @classmethod
-    def read(cls, source: ModelSource, plan: ReadingPlan, options: DamagePlan) -> "_DamageText":
+    def read(cls, source: ModelSource, plan: ReadingPlan, options: DamagePlan) -> "DamageText":
         """Read the text; raise BadInput where it has too few windows."""
         length = source.context
         skipped = plan.windowing.skip_first
-        batches = [batch for batch in source.batches() if batch.ids.shape[1] == length]
-        windows = sum(len(batch.ids) for batch in batches)
-        # With --keep, choices of parts are measured on windows that they were not made by.
-        available = windows // 2 if options.keep else windows
+        ids, token_documents = source.whole_windows()
+        windows = len(ids)
+        available = windows // 2 if options.holds_out else windows
         count = min(max(1, options.sample // length), available)
         if not count or skipped > length - 2:
             raise BadInput(
@@ -156,9 +181,10 @@ class _DamageText:
                 "of them."
             )
         return cls(
-            ids=np.concatenate([batch.ids for batch in batches]),
-            documents=np.concatenate([batch.documents for batch in batches]),
-            skipped=skipped,
+            ids=ids,
+            documents=token_documents,
+            skipped=skipped + len(source.frame.front),
+            added=len(source.frame.front),
             order=np.random.default_rng(plan.seed).permutation(windows),
             count=count,
             device=source.lens.device,
@@ -172,7 +198,9 @@ class _DamageText:
     def windows(self, paths: list[Path]) -> ExchangeWindows:
         """Return all windows, to be read on these paths."""
         ids = torch.from_numpy(self.ids).to(self.device)
-        return ExchangeWindows(ids, self.documents, self.skipped, list(dict.fromkeys(paths)))
+        return ExchangeWindows(
+            ids, self.documents, self.skipped, list(dict.fromkeys(paths)), added=self.added
+        )
 
     def held_out(self, documents: Integers) -> Integers:
         """Return as many windows as the sample has, none of them in it.
@@ -243,7 +271,7 @@ class Damage:
         return self.divergences[self.exchange.restored(number)]
 
     def gain(self, number: int) -> Floats:
-        """Return the mean divergences [4] that disappear when a part is the first model's."""
+        """Return the mean divergences [6] that disappear when a part is the first model's."""
         gain: Floats = (self.total.table - self.restored(number).table).mean(0)
         return gain
 

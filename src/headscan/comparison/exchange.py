@@ -5,6 +5,7 @@ that several paths share are computed once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -27,10 +28,11 @@ LOGITS_IN_CACHE = 2**20
 TOKENS_AT_ONCE = 2048
 """The states of so many tokens go through a block at once."""
 
-Models: TypeAlias = tuple[PartwiseModel, PartwiseModel]
+Models: TypeAlias = tuple[PartwiseModel, ...]
+"""The first model, and those that are compared with it."""
 
 Path: TypeAlias = tuple[int, ...]
-"""For each part of a model: 0 where it is the first model's, 1 where it is the second's."""
+"""For each part of a model the number of the model that it is taken from, 0 for the first."""
 
 BOUNDS: dict[str, Bounds] = {
     "kl": NOT_NEGATIVE,
@@ -93,8 +95,9 @@ class Exchange:
 class Divergences:
     """The differences of a model's predictions from the first model's.
 
-    `table` [tokens, 4]: KL of the first model from this one, KL the other way round, the rise of
-    the loss (nats a token), and whether the likeliest token is the same.
+    `table` [tokens, 6]: KL of the first model from this one, KL the other way round, the rise of
+    the loss (nats a token), whether the likeliest token is the same, the change of the probability
+    of the token that follows, and the first model's loss.
     """
 
     table: Floats
@@ -107,10 +110,18 @@ class Divergences:
     def loss_change(self) -> Floats:
         return self.table[:, 2]
 
+    @property
+    def probability_change(self) -> Floats:
+        return self.table[:, 4]
+
+    @property
+    def first_loss(self) -> Floats:
+        return self.table[:, 5]
+
     def columns(self) -> dict[str, Floats]:
-        """Return the columns by the names that they have in results."""
-        names = ("kl", "kl_reverse", "loss_change", "top1_agreement")
-        return dict(zip(names, self.table.T, strict=True))
+        """Return the differences by the names that they have in results."""
+        names = ("kl", "kl_reverse", "loss_change", "top1_agreement", "probability_change")
+        return dict(zip(names, self.table.T[:5], strict=True))
 
 
 def divergence(first: Tensor, other: Tensor) -> Tensor:
@@ -125,12 +136,19 @@ def divergence(first: Tensor, other: Tensor) -> Tensor:
 
 
 def divergences(first: Tensor, other: Tensor, targets: Tensor) -> Tensor:
-    """Return the divergences of log probabilities [n, V], float64 [n, 4] as in `Divergences`."""
-    forward = divergence(first, other)
-    reverse = divergence(other, first)
-    loss_change = (first - other).gather(1, targets[:, None])[:, 0]
+    """Return the divergences of log probabilities [n, V], float64 [n, 6] as in `Divergences`."""
+    before = first.gather(1, targets[:, None])[:, 0].double()
+    after = other.gather(1, targets[:, None])[:, 0].double()
     same_top = first.argmax(1) == other.argmax(1)
-    return torch.stack([forward, reverse, loss_change.double(), same_top.double()], dim=1)
+    columns = [
+        divergence(first, other),
+        divergence(other, first),
+        before - after,
+        same_top.double(),
+        after.exp() - before.exp(),
+        -before,
+    ]
+    return torch.stack(columns, dim=1)
 
 
 @dataclass
@@ -142,6 +160,7 @@ class ExchangeWindows:
         documents: [W, T], the document of each token.
         skipped: positions left out at the beginning of each window.
         states: [W, T, d], by the beginnings of the paths up to the last part that was run.
+        added: positions in front of the text, which are among those skipped.
     """
 
     ids: Tensor
@@ -149,12 +168,17 @@ class ExchangeWindows:
     skipped: int
     paths: Sequence[Path] = ()
     states: dict[Path, Tensor] = field(default_factory=dict)
+    added: int = 0
 
     def part(self, numbers: Iterable[int], paths: Iterable[Path]) -> "ExchangeWindows":
         """Return some of the windows, to be read on other paths."""
         index = sorted(map(int, numbers))
         return ExchangeWindows(
-            self.ids[index], self.documents[index], self.skipped, list(dict.fromkeys(paths))
+            self.ids[index],
+            self.documents[index],
+            self.skipped,
+            list(dict.fromkeys(paths)),
+            added=self.added,
         )
 
     def advance(self, models: Models, number: int) -> None:
@@ -213,6 +237,15 @@ class ExchangeWindows:
             exact = rows if rows.dtype == torch.float64 else rows.float()
             yield exact.log_softmax(1)
 
+    def log_probabilities_at(self, models: Models, path: Path, numbers: Integers) -> Tensor:
+        """Return the log probabilities [n, V] of the next tokens at some positions on a path.
+
+        `numbers` [n] count the positions whose next token is in the window, of all windows.
+        """
+        states = self.states[path[:-1]][:, self.skipped : -1].flatten(0, 1)
+        logits = models[path[-1]].logits(states[torch.from_numpy(numbers)][:, None])[:, 0]
+        return logits.float().log_softmax(1)
+
     def clusters(self, tokens: int) -> Clusters:
         """Return the clusters of the first `tokens` of each window that are not left out."""
         return Clusters.of_documents(self.documents[:, self.skipped :][:, :tokens])
@@ -236,21 +269,23 @@ def sweep(
     stage: str,
     after_part: Callable[[int], dict[str, Cells]],
 ) -> tuple[list[dict[Path, Divergences]], dict[str, Cells]]:
-    """Run all windows through all parts of both models.
+    """Run all windows through all parts of all models.
 
     Returns the divergences of every group of windows, and the cells that `after_part` returned for
     the parts. States are stored now and then for a resume.
     """
-    first, second = models
+    first, *others = models
     cells: dict[str, Cells] = {}
     next_part = 0
-    second.formats = set()
+    for model in others:
+        model.formats = set()
     stored = run.parts.read(stage) if run.resume else None
     if stored:
         note: Any = stored.note
-        next_part, cells, sizes, formats = note
-        second.bytes = second.bytes | sizes
-        second.formats = set(formats)
+        next_part, cells, packings = note
+        for model, (sizes, formats) in zip(others, packings, strict=True):
+            model.bytes = model.bytes | sizes
+            model.formats = set(formats)
         for key, states in stored.tensors.items():
             group_number, *beginning = map(int, key)
             groups[group_number].states[tuple(beginning)] = states.to(first.lens.device)
@@ -258,12 +293,14 @@ def sweep(
     parts = first.parts
     for number, part in list(enumerate(parts[:-1]))[next_part:]:
         run.progress(f"{stage} · {part}", number, len(parts), "parts")
-        with second.ready(part):
+        with ExitStack() as contexts:
+            for model in others:
+                contexts.enter_context(model.ready(part))
             for group in groups:
                 group.advance(models, number)
         cells |= after_part(number)
         if run.parts.due():
-            note = plain([number + 1, cells, second.bytes, second.formats])
+            note = plain([number + 1, cells, [[model.bytes, model.formats] for model in others]])
             run.parts.write(stage, _stored_states(groups), note=note)
     run.progress(f"{stage} · head", len(parts) - 1, len(parts), "parts")
     return [group.divergences(models) for group in groups], cells

@@ -18,8 +18,8 @@ class Keeping:
     """Chooses parts to keep as in the first model, greedily by the gain for their bytes.
 
     Attributes:
-        gains: the mean divergences [4] that keeping each part gives back.
-        total: the mean divergences [4] of the second model.
+        gains: the mean divergences [6] that keeping each part gives back.
+        total: the mean divergences [6] of the second model.
         budget: bytes.
         costs: the bytes that keeping each part costs.
     """

@@ -1,5 +1,6 @@
 """The results of a comparison and of `compare --damage`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -119,6 +120,62 @@ class CompareResult(Result):
         return matrix.reindex(columns=list(dict.fromkeys(of_measure["site_b"])))
 
 
+@dataclass(frozen=True, kw_only=True)
+class MovedToken:
+    """A token that a context predicts more or less than before, with both probabilities."""
+
+    token: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedContext:
+    """A context whose prediction differs between two models.
+
+    Attributes:
+        document, window, position: of the last token that was read; all count from 0.
+        text: the tokens before the prediction, the last ones.
+        following: the token that follows in the text.
+        divergence: of the two predictions, in nats.
+        risen, fallen: the tokens that contribute most to the divergence in both directions.
+    """
+
+    document: int
+    window: int
+    position: int
+    text: str
+    following: str
+    divergence: float
+    risen: list[MovedToken]
+    fallen: list[MovedToken]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedContext(MovedContext):
+    """A context whose prediction a fine-tune changed; its divergence is KL(tuned ‖ base).
+
+    Attributes:
+        controls: the largest divergence of a control change at the same position.
+        beyond: whether the divergence is beyond the limit.
+    """
+
+    controls: float
+    beyond: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DamagedContext(MovedContext):
+    """A context whose prediction the second model changed; its divergence is KL(first ‖ second).
+
+    Attributes:
+        before, after: the probability of the token that follows, in both models.
+    """
+
+    before: float
+    after: float
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DamageResult(CompareResult):
     """The damage of a second model beside the first, block by block; see docs/damage.md.
@@ -127,9 +184,15 @@ class DamageResult(CompareResult):
         damage: a row for each part whose weights differ and each mode: isolated, accumulated.
         totals: the second model on all windows (whole), and on those where parts were exchanged
             (sample).
+        tail: a row for each level (median to maximum): the quantile of the divergence over all
+            windows, and of the fall of the probability of the token that follows.
+        contexts: the twenty predictions with the largest divergence.
         sums: the sums of the parts' divergences by mode, and the total.
         shape: a row for each site whose states differ: NAME_first, NAME_second, NAME_change.
-        choices: the parts to keep for --keep bytes, measured on other windows.
+        choices: the parts to keep for --keep bytes, or the recipe for --budget bytes and others of
+            as many bytes, measured on other windows.
+        recipe: a row for each matrix of a mixed recipe: its format, bytes and expected harm.
+        commands: the recipe as lines that another program reads, by its name.
         failed: the codes of --fail-on that were found.
     """
 
@@ -137,23 +200,31 @@ class DamageResult(CompareResult):
     cells: list[SimilarityCell] = field(default_factory=list)
     damage: list[Row]
     totals: dict[str, Row]
+    tail: list[Row] = field(default_factory=list)
+    contexts: list[DamagedContext] = field(default_factory=list)
     sums: dict[str, float]
     shape: list[Row] = field(default_factory=list)
     choices: list[Row] = field(default_factory=list)
+    recipe: list[Row] = field(default_factory=list)
+    commands: dict[str, list[str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
 
     def frame(self, measure: str | None = None) -> DataFrame:
         """Return one row for each part that was exchanged and each mode.
 
         Where no part was exchanged alone, the rows are those of the whole model. `measure` names
-        another table: damage, totals, shape or choices.
+        another table: damage, totals, tail, contexts, shape, choices or recipe.
         """
         tables: dict[str, list[Row]] = {
             "damage": self.damage,
             "totals": [Row({"of": name} | dict(row)) for name, row in self.totals.items()],
+            "tail": self.tail,
+            "recipe": self.recipe,
             "shape": self.shape,
             "choices": self.choices,
         }
+        if measure == "contexts":
+            return context_frame(self.contexts)
         if measure is None:
             measure = "damage" if self.damage else "totals"
         if measure not in tables:
@@ -181,41 +252,6 @@ class TokenChange:
     rise_interval: Interval | None
     controls: float
     score: float
-    beyond: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class MovedToken:
-    """A token that a context predicts more or less than before, with both probabilities."""
-
-    token: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangedContext:
-    """A context whose prediction changed.
-
-    Attributes:
-        document, window, position: of the last token that was read; all count from 0.
-        text: the tokens before the prediction, the last ones.
-        following: the token that follows in the text.
-        divergence: KL(tuned ‖ base) in nats.
-        controls: the largest divergence of a control change at the same position.
-        risen, fallen: the tokens that contribute most to the divergence in both directions.
-        beyond: whether the divergence is beyond the limit.
-    """
-
-    document: int
-    window: int
-    position: int
-    text: str
-    following: str
-    divergence: float
-    controls: float
-    risen: list[MovedToken]
-    fallen: list[MovedToken]
     beyond: bool
 
 
@@ -281,11 +317,16 @@ class ChangesResult(CompareResult):
     def frame(self, measure: str | None = None) -> DataFrame:
         """Return one row for each token listed; `measure="contexts"`: one for each context."""
         if measure == "contexts":
-            rows = []
-            for context in self.contexts:
-                fields = dict(vars(context))
-                fields["risen"] = ", ".join(moved.token for moved in context.risen)
-                fields["fallen"] = ", ".join(moved.token for moved in context.fallen)
-                rows.append(fields)
-            return tidy(rows)
+            return context_frame(self.contexts)
         return tidy([vars(change) for change in self.token_changes])
+
+
+def context_frame(contexts: Sequence[MovedContext]) -> DataFrame:
+    """Return one row for each context, the tokens that moved as text."""
+    rows = []
+    for context in contexts:
+        fields = dict(vars(context))
+        fields["risen"] = ", ".join(moved.token for moved in context.risen)
+        fields["fallen"] = ", ".join(moved.token for moved in context.fallen)
+        rows.append(fields)
+    return tidy(rows)

@@ -160,7 +160,7 @@ def compare(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
-    start: Start = "none",
+    start: Start = "tokenizer",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -205,9 +205,7 @@ def compare(
         raise BadInput("Give --damage or --changes, and not both.")
     if damage or changes:
         mode = "damage" if damage else "changes"
-        run.refuse_changed(
-            f"with --{mode}", sites=sites, measures=measures, nulls=nulls, start=start
-        )
+        run.refuse_changed(f"with --{mode}", sites=sites, measures=measures, nulls=nulls)
     if damage:
         run.refuse_changed("with --damage", draws=draws)
     else:

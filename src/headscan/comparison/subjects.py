@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import count
 from typing import Literal, TypeGuard, cast
 
@@ -44,15 +43,11 @@ def is_loaded_bits(against: Against | None) -> TypeGuard[LoadedBits]:
 
 
 def check_against(against: Against | None, loading: Loading) -> None:
-    """Raise BadInput where a package for a rounding is missing, or all models are rounded."""
+    """Raise BadInput where bitsandbytes is missing for a rounding, or all models are rounded."""
     if against is None:
         return
     if is_loaded_bits(against):
         check_quantization()
-    elif find_spec("gguf") is None:
-        raise BadInput(
-            'Blocks of a .gguf file need the package gguf: pip install "headscan[gguf]".'
-        )
     if loading.quantize is not None:
         raise BadInput(
             f"--dtype {loading.dtype} rounds all models: --against is for models of whole weights."

@@ -101,7 +101,7 @@ def assess(
         recovered_strings=display(cut.lens.tokenizer, token_ids),
         top=reconstruction.top,
         passes=reconstruction.passes,
-        notes=[*reconstruction.notes, *_notes(cut, token_ids, rivals)],
+        notes=_notes(cut, token_ids, rivals),
         known=sorted(known),
         lost=lost,
         token_accuracy=_accuracy(prompt, token_ids, lost),

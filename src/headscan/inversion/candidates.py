@@ -142,13 +142,11 @@ class SearchTrace:
         steps: one a position.
         backtracks: prefixes taken back.
         passes: token positions run.
-        notes: sentences about what happened on the way.
     """
 
     steps: list[Step] = field(default_factory=list)
     backtracks: int = 0
     passes: int = 0
-    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -181,7 +179,7 @@ class SearchTrace:
 
     def upto(self, length: int) -> "SearchTrace":
         """Return a copy of the first positions; the work done stays counted."""
-        return replace(self, steps=self.steps[:length], notes=list(self.notes))
+        return replace(self, steps=self.steps[:length])
 
     def add(
         self, tried: Candidates, tolerance: float, floor: float, twins: list[int], choice: int

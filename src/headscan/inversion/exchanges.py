@@ -3,7 +3,7 @@ no output shows.
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from headscan.inversion.reconstruction import Evidence, noise_floor, relative
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import Progress
 
 FEW = 256  # tokens that are tried at a position where all of them would take too many runs
@@ -26,7 +25,6 @@ class PromptResiduals:
         budget: prompts that may be run; `count` were.
         planned: prompts that will be run as far as is known, for the progress; `reported` were.
         batch: prompts of one pass.
-        notes: sentences about smaller batches after running out of memory.
     """
 
     cut: SlicedModel
@@ -36,7 +34,6 @@ class PromptResiduals:
     count: int = 0
     planned: int = 0
     batch: int = 256
-    notes: list[str] = field(default_factory=list)
     reported: int = 0
 
     @torch.no_grad()
@@ -50,9 +47,7 @@ class PromptResiduals:
             self.report(len(residuals), "candidates")
             return residuals.pow(2).mean(1).sqrt()
 
-        residuals, self.batch, note = split_on_exhaustion(run, len(rows), self.batch)
-        if note:
-            self.notes.append(note)
+        residuals = self.cut.in_batches(run, len(rows), self.batch)
         self.count += len(rows)
         return residuals
 

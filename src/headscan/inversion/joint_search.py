@@ -174,7 +174,6 @@ class _JointWork:
             evaluations,
             compared,
             stopped=stopped,
-            notes=tuple(self.residuals_of.notes),
             residual=beam.best,
         )
 

@@ -221,9 +221,6 @@ class _LeftToRight:
                 prefix.extend(tokens[:, None])
             self._done = sum(map(len, traces.values()))
             self._report()
-            for index in active:
-                notes = traces[index].notes
-                notes += [note for note in prefix.notes if note not in notes]
 
     def _unfinished(self, traces: dict[int, SearchTrace], index: int) -> bool:
         return len(traces[index]) < len(self.goals[index])

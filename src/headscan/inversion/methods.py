@@ -195,7 +195,6 @@ def _reconstruction(trace: SearchTrace) -> Reconstruction:
         [step.evidence for step in trace.steps],
         trace.evaluations,
         stopped=bool(trace.failed) and not trace.exhausted,
-        notes=tuple(trace.notes),
         passes=trace.passes,
     )
 

@@ -128,7 +128,6 @@ class Reconstruction:
         compared: the evidence of each position; None where nothing was compared.
         per_token: `evaluations` of each position.
         stopped: whether the budget ended before tokens were found that fit.
-        notes: sentences about what happened on the way.
         passes: token positions run.
         top: the best five tokens of each position, of descents.
         residual: relative residual of the output, of joint searches.
@@ -139,7 +138,6 @@ class Reconstruction:
     compared: list[Evidence] | None = None
     per_token: list[int] | None = None
     stopped: bool = False
-    notes: tuple[str, ...] = ()
     passes: int = 0
     top: list[list[int]] | None = None
     residual: float | None = None

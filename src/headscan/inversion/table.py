@@ -20,7 +20,6 @@ from headscan.inversion.cache import cache_path, write_cache
 from headscan.inversion.candidates import Ranking
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import Progress
 
 WORTH_KEEPING = 8_000_000  # below this many numbers a table is made faster than it is read
@@ -96,7 +95,6 @@ def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
 
 def _outputs_alone(cut: SlicedModel, progress: Progress | None) -> Tensor:
     """Return F_0. There is nothing before the first position, so that no cache is needed."""
-    batch = STEP
     parts = []
     done = 0
     for tokens in torch.arange(cut.vocabulary_size, device=cut.lens.device).split(STEP):
@@ -105,8 +103,7 @@ def _outputs_alone(cut: SlicedModel, progress: Progress | None) -> Tensor:
             vectors = cut.embed(tokens[part])[:, None]
             return cut.states(inputs_embeds=vectors)[:, 0].float()
 
-        outputs, batch, _ = split_on_exhaustion(run, len(tokens), batch)
-        parts.append(outputs)
+        parts.append(cut.in_batches(run, len(tokens), STEP))
         done += len(tokens)
         _report(cut, done, progress)
     return _finite(torch.cat(parts))

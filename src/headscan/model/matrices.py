@@ -30,8 +30,11 @@ class Matrix(NamedTuple):
     @property
     def rows(self) -> Tensor:
         """The weights [n, inputs], of all experts one after another."""
-        weight = self.weight.detach()
-        return (weight.mT if self.transposed else weight).flatten(0, -2)
+        return self.as_rows(self.weight.detach())
+
+    def as_rows(self, values: Tensor) -> Tensor:
+        """Return values of the weight's shape, such as a gradient, in the order of `rows`."""
+        return (values.mT if self.transposed else values).flatten(0, -2)
 
     def set_rows(self, rows: Tensor) -> None:
         """Replace the weights by those of `rows`."""

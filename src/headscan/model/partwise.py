@@ -1,11 +1,11 @@
 """A causal model that runs part by part, so that parts of two models can be exchanged."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,6 +19,8 @@ from headscan.model.rounding import RoundingName, round_block
 from headscan.model.sites import first_tensor, input_tensor
 from headscan.run import BadInput
 
+Rounding: TypeAlias = RoundingName | Mapping[str, Mapping[str, str]]
+
 TRIAL_TOKENS = 8
 TOLERANCE = 1e-4
 """The relative difference that rounding may make between a model and its parts in a row."""
@@ -30,9 +32,11 @@ class PartwiseModel:
     The head is the final norm and the output layer. Masks and positions are those that the model's
     own forward pass makes. A block runs within `ready`.
 
-    With a `rounding` each block is rounded when it runs, in a copy. With `spill` the weights of
+    With a `rounding` (one, or one for each matrix by its part and name) each block is rounded when
+    it runs, in a copy. With `spill` the weights of
     blocks go to temporary files and are in memory only while they run (those packed in few bits
-    stay): so two whole models are never in memory at once.
+    stay): so two whole models are never in memory at once. Gradients are recorded where the states
+    that a part reads need them.
 
     Attributes:
         parts: their names, in order.
@@ -46,7 +50,7 @@ class PartwiseModel:
     """
 
     def __init__(
-        self, lens: Lens, *, rounding: RoundingName | None = None, spill: bool = False
+        self, lens: Lens, *, rounding: Rounding | None = None, spill: bool = False
     ) -> None:
         if len(lens.stacks) != 1 or "head" not in lens.sites or not lens.traits.causal:
             raise BadInput(
@@ -136,7 +140,10 @@ class PartwiseModel:
         self._load(part)
         if self.rounding is not None and part.startswith("block."):
             self._rounded_block = deepcopy(self.blocks[_block_number(part)])
-            self.bytes[part], self.formats = round_block(self._rounded_block, self.rounding)
+            rounding = self.rounding
+            of_part = rounding if isinstance(rounding, str) else rounding.get(part, {})
+            self.bytes[part], formats = round_block(self._rounded_block, of_part)
+            self.formats |= formats
         try:
             yield
         finally:
@@ -232,7 +239,7 @@ class PartwiseModel:
                 output = self._as_output(number, states)
                 forward = forwards.get(number, partial(_return, output))
                 contexts.enter_context(replaced_forward(block, forward))
-            contexts.enter_context(torch.no_grad())
+            contexts.enter_context(torch.set_grad_enabled(states.requires_grad))
             contexts.enter_context(evaluating(self.lens.model))
             return self.lens.model(input_ids=ids, use_cache=False)
         return None

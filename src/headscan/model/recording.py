@@ -485,14 +485,14 @@ def record_within_memory(
         within_each = False
         passed.add(site)
 
-    first_size = None
+    tried = None
     if limit.fits(rows):
         try:
             return record(model, taps, inputs, None if each is None else deliver, restore=restore)
         except (MemoryError, RuntimeError) as error:
             if rows <= 1 or within_each or not exhausted(error):
                 raise
-        first_size = rows // 2
+        tried = rows
         give_back()
 
     unread = [tap for tap in taps if tap.site not in passed]
@@ -505,7 +505,7 @@ def record_within_memory(
         for site, tensor in states.items():
             pieces[site].append(tensor)
 
-    limit.run(rows, run_piece, first_size)
+    limit.run(rows, run_piece, tried=tried)
     device = next(model.parameters()).device
     whole: dict[str, Tensor] = {}
     for site in list(pieces):

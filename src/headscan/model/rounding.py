@@ -1,29 +1,60 @@
 """Roundings of a model's matrices to blocks of few bits, as in llama.cpp's .gguf files."""
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headscan.model.matrices import matrices
 
-RoundingName = Literal["q8_0", "q4_0", "q4_k", "q2_k"]
+RoundingName = Literal["q8_0", "q5_0", "q4_0", "q4_k", "q2_k"]
 
+BITS = {"Q8_0": 8.5, "Q5_0": 5.5, "Q4_0": 4.5, "Q4_K": 4.5, "Q2_K": 2.625, "F16": 16.0}
+"""Bits of a weight in each format, those of the scales with them."""
+
+SMALL_BLOCK = 32
+"""Weights of a block of the formats whose name ends with 0."""
 BLOCK = 256
 """Weights of a block of the K formats."""
 BLOCKS_AT_ONCE = 512
-"""Blocks that are packed together, so that they stay in the processor's cache."""
+"""Blocks that are rounded together, so that they stay in the processor's cache."""
 SMALLER_FORMAT = {"Q4_K": "Q5_0", "Q2_K": "Q4_0"}
 """The formats of rows that are no multiple of 256, as in llama.cpp."""
 
 
-def pack_k(rows: Tensor, bits: Literal[4, 2]) -> Tensor:
-    """Return weights [n, 256] as blocks of Q4_K (uint8 [n, 144]) or Q2_K (uint8 [n, 84]).
+@dataclass(frozen=True)
+class KCodes:
+    """Weights [n, 256] in sub-blocks x ≈ d·s·q − m·o, of size k.
 
-    A block has sub-blocks of 32 (16) weights x ≈ d·s·q − m·o, q of 4 (2) bits, with a scale s and
-    an offset o of 6 (4) bits and two numbers d, m of 16 bits for all of them. They span least to
-    greatest weight, and 0. llama.cpp searches for narrower ranges of less error: its own files cost
-    less.
+    Attributes:
+        d, m: [n, 1], in 16 bits.
+        s, o: scales and offsets [n, 256 / k], whole numbers.
+        q: codes [k, n, 256 / k], whole numbers.
+    """
+
+    d: Tensor
+    m: Tensor
+    s: Tensor
+    o: Tensor
+    q: Tensor
+
+    @property
+    def weights(self) -> Tensor:
+        """Return the weights [n, 256] that the codes stand for."""
+        steps = self.d.float() * self.s
+        offsets = self.m.float() * self.o
+        weights: Tensor = steps * self.q - offsets
+        return weights.movedim(0, 2).flatten(1)
+
+
+def k_codes(rows: Tensor, bits: Literal[4, 2]) -> KCodes:
+    """Return the codes of Q4_K or Q2_K for weights [n, 256].
+
+    A block has sub-blocks of 32 (16) weights, with codes of 4 (2) bits, a scale and an offset of 6
+    (4) bits each, and two numbers of 16 bits for all of them. They span least to greatest weight,
+    and 0. llama.cpp searches for narrower ranges of less error: its own files cost less.
     """
     sub_block, top_step, top_code = (32, 63, 15) if bits == 4 else (16, 15, 3)
     # [sub_block, n, k]: reductions run along memory
@@ -38,15 +69,8 @@ def pack_k(rows: Tensor, bits: Literal[4, 2]) -> Tensor:
     s = _quotient(scale, d.float()).round_().clamp_(0, top_step)
     o = _quotient(offset, m.float()).round_().clamp_(0, top_step)
     shifted = weights + m.float() * o
-    codes = _quotient(shifted, d.float() * s).round_().clamp_(0, top_code)
-
-    q = codes.to(torch.uint8).movedim(0, 2).reshape(len(rows), -1)
-    s = s.to(torch.uint8)
-    o = o.to(torch.uint8)
-    units = [d.view(torch.uint8), m.view(torch.uint8)]
-    if bits == 4:
-        return torch.cat([*units, *_packed_scales(s, o), _packed_halves(q)], dim=1)
-    return torch.cat([s | o << 4, _packed_quarters(q), *units], dim=1)
+    q = _quotient(shifted, d.float() * s).round_().clamp_(0, top_code)
+    return KCodes(d, m, s, o, q)
 
 
 def _quotient(values: Tensor, units: Tensor) -> Tensor:
@@ -54,60 +78,72 @@ def _quotient(values: Tensor, units: Tensor) -> Tensor:
     return values * torch.where(units > 0, 1 / units, 0)
 
 
-def _packed_scales(s: Tensor, o: Tensor) -> list[Tensor]:
-    """Return eight scales and eight offsets of 6 bits in 12 bytes, in the layout of Q4_K."""
-    first_scales = s[:, :4] | s[:, 4:] >> 4 << 6
-    first_offsets = o[:, :4] | o[:, 4:] >> 4 << 6
-    lower_bits = s[:, 4:] & 15 | (o[:, 4:] & 15) << 4
-    return [first_scales, first_offsets, lower_bits]
+def round_symmetric(rows: Tensor, bits: Literal[8, 5, 4]) -> Tensor:
+    """Return weights [n, 32] as Q8_0, Q5_0 or Q4_0 stores them: x ≈ d·q, d in 16 bits.
+
+    Q8_0 has codes −127 ... 127. The others have codes −2^(bits−1) ... 2^(bits−1) − 1, the lowest of
+    which is the weight of greatest size.
+    """
+    if bits == 8:
+        d = rows.abs().amax(1, keepdim=True) / 127
+        scaled = rows * torch.where(d > 0, 1 / d, 0)
+        codes = (scaled.abs() + 0.5).floor() * scaled.sign()
+        return codes * d.half().float()
+    half = 2 ** (bits - 1)
+    largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
+    d = largest / -half
+    codes = (rows * torch.where(d != 0, 1 / d, 0) + (half + 0.5)).trunc().clamp(0, 2 * half - 1)
+    weights: Tensor = (codes - half) * d.half().float()
+    return weights
 
 
-def _packed_halves(q: Tensor) -> Tensor:
-    """Return codes of 4 bits, two in a byte."""
-    first, second = q.reshape(-1, 4, 2, 32).unbind(2)
-    return (first | second << 4).flatten(1)
+class RoundedMatrix(NamedTuple):
+    """The weights that a rounded matrix stands for, its bytes when it is packed, and its format."""
 
-
-def _packed_quarters(q: Tensor) -> Tensor:
-    """Return codes of 2 bits, four in a byte."""
-    first, second, third, fourth = q.reshape(-1, 2, 4, 32).unbind(2)
-    return (first | second << 2 | third << 4 | fourth << 6).flatten(1)
-
-
-class PackedMatrix(NamedTuple):
-    """The bytes of a matrix in a .gguf format, the weights that they stand for, and the format."""
-
-    data: Any
     weights: Tensor
+    bytes: int
     format: str
 
 
-def packed(matrix: Tensor, format_name: str) -> PackedMatrix:
-    """Return a matrix [n, d] packed in a .gguf format.
+def rounded(matrix: Tensor, format_name: str) -> RoundedMatrix:
+    """Return a matrix [n, d] rounded to a .gguf format.
 
     Where rows do not fit, it is a smaller format or F16.
     """
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
-
     width = matrix.shape[1]
     if width % BLOCK:
         format_name = SMALLER_FORMAT.get(format_name, format_name)
-    if width % GGML_QUANT_SIZES[GGMLQuantizationType[format_name]][0]:
+    if width % SMALL_BLOCK:
         format_name = "F16"
-    format_code = GGMLQuantizationType[format_name]
-    if format_name in SMALLER_FORMAT:
-        bits: Literal[4, 2] = 4 if format_name == "Q4_K" else 2
-        groups = matrix.reshape(-1, BLOCK).split(BLOCKS_AT_ONCE)
-        blocks = torch.cat([pack_k(group, bits) for group in groups])
-        data: Any = blocks.reshape(len(matrix), -1).numpy()
-    else:
-        data = quants.quantize(matrix.numpy(), format_code)
-    weights = torch.from_numpy(quants.dequantize(data, format_code))
-    return PackedMatrix(data, weights, format_name)
+    size = int(matrix.numel() * BITS[format_name] / 8)
+    if format_name == "F16":
+        return RoundedMatrix(matrix.half().float(), size, format_name)
+    pieces = []
+    for rows in matrix.reshape(-1, BLOCK if width % BLOCK == 0 else SMALL_BLOCK).split(
+        BLOCKS_AT_ONCE
+    ):
+        pieces.append(_rounded_rows(rows, format_name))
+    return RoundedMatrix(torch.cat(pieces).reshape(matrix.shape), size, format_name)
 
 
-def round_block(block: nn.Module, name: RoundingName) -> tuple[int, set[str]]:
+def _rounded_rows(rows: Tensor, format_name: str) -> Tensor:
+    """Return rows of whole blocks, rounded."""
+    if format_name == "Q4_K":
+        return k_codes(rows, 4).weights
+    if format_name == "Q2_K":
+        return k_codes(rows, 2).weights
+    blocks = rows.reshape(-1, SMALL_BLOCK)
+    bits: Literal[8, 5, 4] = 8 if format_name == "Q8_0" else 5 if format_name == "Q5_0" else 4
+    return round_symmetric(blocks, bits).reshape(rows.shape)
+
+
+def round_block(
+    block: nn.Module, rounding: RoundingName | Mapping[str, str]
+) -> tuple[int, set[str]]:
     """Round the matrices of a block in place, those of experts, too.
+
+    Args:
+        rounding: one for all, or one for each matrix by name; others stay.
 
     Returns:
         The bytes of the block's weights when they are packed, and the formats that were used.
@@ -115,8 +151,11 @@ def round_block(block: nn.Module, name: RoundingName) -> tuple[int, set[str]]:
     size = sum(weight.nbytes for weight in block.parameters())
     formats: set[str] = set()
     for matrix in matrices(block):
-        rounded = packed(matrix.rows.float().cpu().contiguous(), name.upper())
-        matrix.set_rows(rounded.weights)
-        size += rounded.data.nbytes - matrix.weight.nbytes
-        formats.add(rounded.format)
+        name = rounding if isinstance(rounding, str) else rounding.get(matrix.name)
+        if name is None:
+            continue
+        stored = rounded(matrix.rows.float().cpu().contiguous(), name.upper())
+        matrix.set_rows(stored.weights)
+        size += stored.bytes - matrix.weight.nbytes
+        formats.add(stored.format)
     return size, formats

@@ -28,6 +28,9 @@ from headscan.text.source import Reading, TextLike
 Groups = npt.NDArray[np.int64]
 """For each vector the number of its group; vectors of one group err together."""
 
+SAMPLE = 8192
+"""Vectors that codebooks are fitted on, at most."""
+
 
 @dataclass(frozen=True)
 class RemedyData:
@@ -36,6 +39,7 @@ class RemedyData:
     Attributes:
         name, record: whose vectors they are.
         cloud: of the vectors that are fitted on.
+        sample: some of them, at most `SAMPLE` [s, d].
         vectors: to judge by [n, d].
         groups: vectors of one number err together [n].
         sets: pairs of rows of `vectors`; empty where there are none.
@@ -51,6 +55,7 @@ class RemedyData:
     record: ModelRecord
     site: str
     cloud: Cloud
+    sample: Floats
     vectors: Floats
     groups: Groups
     sets: list[HeldOutPairs]
@@ -139,6 +144,7 @@ def data_of_model(
         embedder.record,
         embedder.site,
         Cloud.of_rows(fit),
+        _drawn_rows(fit, seed),
         vectors,
         judged_groups,
         pairs,
@@ -269,7 +275,14 @@ def _held_out_pairs(
 
 
 def data_of_judgements(
-    source: VectorSource, queries: Any, qrels: Any, *, site: str | None, field: str | None, run: Run
+    source: VectorSource,
+    queries: Any,
+    qrels: Any,
+    *,
+    site: str | None,
+    field: str | None,
+    seed: int,
+    run: Run,
 ) -> RemedyData:
     """Return all documents, on which remedies are fitted, and the queries that judge.
 
@@ -297,12 +310,14 @@ def data_of_judgements(
         f"Fitted on the {relevance.documents:,} documents, without the judgements; judged by "
         f"{len(relevance.queries):,} queries."
     )
+    vectors = torch.cat([*documents, *query_rows]).numpy()
     return RemedyData(
         source.name,
         source.record(),
         name,
         Cloud.of_sums(sums),
-        torch.cat([*documents, *query_rows]).numpy(),
+        _drawn_rows(vectors[: relevance.documents], seed),
+        vectors,
         np.arange(relevance.documents),
         [],
         text=source.text(),
@@ -314,9 +329,10 @@ def data_of_judgements(
 
 @dataclass(frozen=True)
 class HeldOutRows:
-    """The rows of a store that judge, and the sums of all others."""
+    """The rows of a store that judge, and the sums and a sample of all others."""
 
     sums: Sums
+    sample: Floats
     vectors: Floats
     groups: Groups
     mask: Tensor
@@ -381,6 +397,7 @@ def data_of_store(
         source.record(),
         name,
         Cloud.of_sums(rows.sums),
+        rows.sample,
         vectors,
         rows.groups,
         sets,
@@ -394,9 +411,12 @@ def data_of_store(
 def _held_out_rows(
     source: VectorSource, site: str, by_document: bool, held_out: int, seed: int, run: Run
 ) -> HeldOutRows:
-    """Read a store once; return the rows that judge, and the sums of all others."""
+    """Read a store once; return the rows that judge, and the sums and a sample of all others."""
     assert source.tokens is not None  # of a store
     share = min(0.5, held_out / source.tokens)
+    sampled = np.zeros(source.tokens, dtype=bool)
+    sampled[np.random.default_rng(seed).permutation(source.tokens)[: 2 * SAMPLE]] = True
+    sample: list[Tensor] = []
     sums = Sums(source.width(site))
     vectors: list[Tensor] = []
     groups: list[Groups] = []
@@ -409,8 +429,20 @@ def _held_out_rows(
         vectors.append(rows[mask])
         groups.append(units[mask.numpy()])
         sums.merge(Sums.of_rows(rows[~mask]))
+        sample.append(rows[~mask & torch.from_numpy(sampled[row_numbers])])
         run.progress("fit", first + len(rows), source.tokens, "vectors")
-    return HeldOutRows(sums, torch.cat(vectors).numpy(), np.concatenate(groups), torch.cat(masks))
+    return HeldOutRows(
+        sums,
+        _drawn_rows(torch.cat(sample).numpy(), seed),
+        torch.cat(vectors).numpy(),
+        np.concatenate(groups),
+        torch.cat(masks),
+    )
+
+
+def _drawn_rows(rows: Floats, seed: int) -> Floats:
+    """Return at most `SAMPLE` rows of a matrix, drawn without replacement."""
+    return rows[np.random.default_rng(seed).permutation(len(rows))[:SAMPLE]]
 
 
 def read_site(source: VectorSource, site: str | None) -> str:

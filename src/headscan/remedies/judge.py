@@ -40,7 +40,7 @@ def judged(
             plain_scores = scores if remedy is None else plain_scores
             cells = {"remedy": name, "pairs": data.name, "queries": len(data.relevance.queries)}
             cells |= {"items": data.relevance.documents}
-            cells |= _relevance_cells(scores, plain_scores, level)
+            cells |= relevance_cells(scores, plain_scores, level)
             documents = vectors[: data.relevance.documents]
             rows.setdefault(data.name, []).append(Row(cells | _shape(documents)))
         elif not data.sets:
@@ -55,7 +55,7 @@ def judged(
                 "queries": len(ranks),
                 "items": len(pairs.items),
             }
-            cells |= _recall(ranks, plain_ranks, pairs, level)
+            cells |= recall_cells(ranks, plain_ranks, pairs, level)
             cells |= _shape(vectors[pairs.items])
             cells |= _scored(vectors, pairs)
             rows[pairs.name].append(Row(cells))
@@ -66,7 +66,9 @@ def judged(
     return result
 
 
-def _recall(ranks: Ids, plain_ranks: Ids, pairs: HeldOutPairs, level: float) -> dict[str, object]:
+def recall_cells(
+    ranks: Ids, plain_ranks: Ids, pairs: HeldOutPairs, level: float
+) -> dict[str, object]:
     """Return recall at 1 and 10, and the gain of recall at 1 over the plain vectors."""
     cells: dict[str, object] = {}
     for cut in CUTS:
@@ -81,7 +83,7 @@ def _recall(ranks: Ids, plain_ranks: Ids, pairs: HeldOutPairs, level: float) -> 
     return cells
 
 
-def _relevance_cells(
+def relevance_cells(
     scores: Mapping[str, Floats], plain: Mapping[str, Floats], level: float
 ) -> dict[str, object]:
     """Return the mean of each number over the queries, and the gain of nDCG@10, with intervals."""
@@ -138,7 +140,11 @@ def deciding(row: Row) -> str:
     return "ndcg_at_10" if "ndcg_at_10" in row else "recall_at_1"
 
 
-WORDS = {"ndcg_at_10": "nDCG@10", "recall_at_1": "recall@1"}
+WORDS = {
+    "ndcg_at_10": "nDCG@10",
+    "recall_at_1": "recall@1",
+    "neighbours_kept": "share of neighbours kept",
+}
 
 
 def _gain(row: Row) -> float:

@@ -33,3 +33,18 @@ FEW = declare(
     "Remedies were fitted on few vectors.",
     "below four vectors a dimension",
 )
+COMPRESSED = declare(
+    "HS414",
+    "COMPRESSED",
+    "remedy",
+    "The compression that finds most within a byte budget.",
+    "largest nDCG@10, recall@1 or share of neighbours",
+)
+LOSES = declare(
+    "HS415",
+    "LOSES",
+    "remedy",
+    "A compression lowers retrieval.",
+    "interval of the gain below 0",
+    TEST,
+)

@@ -123,11 +123,14 @@ def relevance_of(
     return Relevance(documents.name, total, list(grades), list(grades.values()))
 
 
-def retrieval_scores(vectors: Floats, relevance: Relevance) -> dict[str, Floats]:
+def retrieval_scores(
+    vectors: Floats, relevance: Relevance, searching: Floats | None = None
+) -> dict[str, Floats]:
     """Return, of each query, recall@1, recall@10, nDCG@10 and the reciprocal rank by cosine.
 
     `recall_at_1` is 1 where the first document is relevant. Documents that are as near as a
-    relevant one count as nearer. Cost O(queries·documents·d).
+    relevant one count as nearer. Cost O(queries·documents·d). With `searching` [n, d], the queries
+    are its rows, and documents are compared by their products with them.
 
     >>> vectors = np.array([[1.0, 0.0], [0.9, 0.5], [0.0, 1.0], [1.0, 0.1], [0.0, 1.0]])
     >>> relevance = Relevance("x", 3, [3, 4], [{0: 1.0, 2: 1.0}, {2: 1.0}])
@@ -135,11 +138,12 @@ def retrieval_scores(vectors: Floats, relevance: Relevance) -> dict[str, Floats]
     >>> scores["mrr"].tolist(), scores["ndcg_at_10"].round(2).tolist()
     ([1.0, 1.0], [0.92, 1.0])
     """
-    unit = torch.from_numpy(directions(vectors))
-    documents = unit[: relevance.documents]
+    searched = torch.from_numpy(directions(vectors) if searching is None else vectors)
+    query_vectors = searched if searching is None else torch.from_numpy(searching)
+    documents = searched[: relevance.documents]
     rows = []
     for query, grades in zip(relevance.queries, relevance.grades, strict=True):
-        cosines = documents @ unit[query]
+        cosines = documents @ query_vectors[query]
         rows.append(_scores_of(cosines.numpy(), grades))
     return dict(zip(MEASURES, np.array(rows).T, strict=True))
 

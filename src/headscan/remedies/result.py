@@ -25,7 +25,10 @@ class RemedyResult(Result):
     A row is of a remedy and set of pairs, `none` first: `remedy`, `pairs` (the set), `queries`,
     `items`, `recall_at_1`, `recall_at_10`, `recall_at_1_gain` (over none, paired by query),
     `hubness` (skewness), `average_cosine`, `spearman` (where people scored pairs), each with
-    NAME_interval, and `interval`, that of recall_at_1.
+    NAME_interval, and `interval`, that of recall_at_1. A row of `compressed` has `compression`
+    instead of `remedy`, `bytes` and `dimensions` of a vector, `neighbours_kept` of the ten nearest
+    uncompressed, and vectors a second that are compressed (`encode_rate`) and searched
+    (`search_rate`).
     """
 
     kind: ClassVar[str] = "remedy"
@@ -38,6 +41,8 @@ class RemedyResult(Result):
         float  # of the intervals of gains: wide enough for all remedies and sets at once to be 95 %
     )
     about: dict[str, str] = field(default_factory=dict)  # a sentence on each remedy
+    compressed: list[Row] = field(default_factory=list)  # a row a compression, `none` first
+    recommended: str = ""  # the compression that finds most
     drift: list[Drift] = field(default_factory=list)  # from this version to the one of `against`
     exported: list[ExportedRemedy] = field(default_factory=list)  # what was written
 

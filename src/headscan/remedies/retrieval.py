@@ -47,20 +47,24 @@ class HeldOutPairs:
     scored: Floats | None = None
 
 
-def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
+def ranks(vectors: Floats, pairs: HeldOutPairs, searching: Floats | None = None) -> Ids:
     """Return the rank of each query's partner among all items by cosine [m]; 1 is the first.
 
     The query itself and its other partners are left out. Items that are as near as the partner
     count as nearer, so a map that sends everything to one point has the last rank, not the first.
     All cosines are computed in float64, in blocks. Cost O(mNd).
 
+    With `searching` [n, d], the queries are its rows, and items are compared by their products with
+    them, at the length that they have.
+
     >>> answers = np.array([2, 3])
     >>> pairs = HeldOutPairs("x", np.array([0, 1]), answers, answers, np.arange(2))
     >>> ranks(np.array([[1.0, 0.1], [0.0, 1.0], [1.0, 0.0], [1.0, 0.2]]), pairs).tolist()
     [2, 1]
     """
-    unit = torch.from_numpy(directions(vectors))
-    items = unit[pairs.items]
+    searched = torch.from_numpy(directions(vectors) if searching is None else vectors)
+    query_vectors = searched if searching is None else torch.from_numpy(searching)
+    items = searched[pairs.items]
     positions = np.full(len(vectors), -1)
     positions[pairs.items] = np.arange(len(pairs.items))
     left_out = _left_out_items(pairs, positions)
@@ -70,7 +74,7 @@ def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
         block = slice(start, start + rows_at_once)
         queries = pairs.queries[block]
         answers = torch.from_numpy(positions[pairs.answers[block]])
-        cosines = unit[queries] @ items.T
+        cosines = query_vectors[queries] @ items.T
         partner_cosines = cosines[torch.arange(len(queries)), answers]
         for row, query in enumerate(queries.tolist()):
             cosines[row, left_out[query]] = -torch.inf
@@ -192,6 +196,32 @@ def with_interval(
     listed = None if groups is None else groups.tolist()
     ends = clustered(statistic, count, groups=listed, bounds=bounds)
     return statistic(np.arange(count)), None if ends is None else (ends[0], ends[1])
+
+
+def neighbours_kept(vectors: Floats, searched: Floats, searching: Floats, queries: Ids) -> Floats:
+    """Return for each query the share of its ten nearest vectors by cosine that still are [m].
+
+    The vectors were compressed to `searched` [n, k]; a query is a row of `searching` [n, k], and
+    `queries` are the numbers of the rows that search all others. Vectors as near as a neighbour
+    count as nearer.
+
+    >>> vectors = np.random.default_rng(0).standard_normal((40, 5))
+    >>> neighbours_kept(vectors, vectors, vectors, np.arange(3)).shape
+    (3,)
+    """
+    exact = torch.from_numpy(directions(vectors))
+    items = torch.from_numpy(searched)
+    count = min(NEIGHBOURS, len(vectors) - 2)
+    shares = []
+    for query in queries.tolist():
+        cosines = exact @ exact[query]
+        cosines[query] = -torch.inf
+        scores = items @ torch.from_numpy(searching[query])
+        scores[query] = -torch.inf
+        limit = scores.topk(count + 1).values[-1]
+        neighbours = cosines.topk(count).indices
+        shares.append(float((scores[neighbours] > limit).double().mean()))
+    return np.array(shares)
 
 
 def hub_skewness(vectors: Floats) -> Measured:

@@ -12,6 +12,8 @@ import numpy as np
 from headscan.model.lens import ModelLike
 from headscan.model.sentence import Pooling
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
+from headscan.remedies.compress import CHOICES, Compression, compressions
+from headscan.remedies.compressed import compression_findings, judged_compressions, recommended
 from headscan.remedies.data import (
     Encoding,
     RemedyData,
@@ -55,19 +57,28 @@ def check_exports(
 
 
 def exported(
-    remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyData
+    written: Remedy | Compression, formats: Sequence[str], folder: Path, data: RemedyData
 ) -> list[ExportedRemedy]:
-    """Write a remedy into a folder in each format, and return what was written."""
+    """Write a remedy into a folder in each format, and return what was written.
+
+    Of a compression compression.npz is written beside them; `dense` and `model` are its linear map.
+    """
     exports = []
+    if isinstance(written, Compression):
+        path = written.save(folder / "compression.npz")
+        exports.append(ExportedRemedy(remedy=written.name, format="npz", path=str(path)))
+        remedy = written.remedy
+    else:
+        remedy = written
     for name in formats:
         if name == "dense":
             path = remedy.save(folder / "remedy")
         elif name == "column":
             assert data.source is not None  # by `check_exports`
-            path = rewrite_column(remedy, data.source, data.site, folder)
+            path = rewrite_column(written, data.source, data.site, folder)
         else:
             path = append_to(remedy, str(data.folder), folder / "model")
-        exports.append(ExportedRemedy(remedy=remedy.name, format=name, path=str(path)))
+        exports.append(ExportedRemedy(remedy=written.name, format=name, path=str(path)))
     return exports
 
 
@@ -97,21 +108,26 @@ def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathL
     return target
 
 
-def rewrite_column(remedy: Remedy, source: VectorSource, site: str, folder: Path) -> Path:
-    """Write all vectors of a store, remedied, in float32 and in its order; return the file.
+def rewrite_column(
+    written: Remedy | Compression, source: VectorSource, site: str, folder: Path
+) -> Path:
+    """Write all vectors of a store, remedied in float32 or as codes, in its order; return the file.
 
-    A single Parquet file keeps its other columns; anything else becomes an .npy [n, k]. Memory is
-    that of a batch.
+    A single Parquet file keeps its other columns where a remedy is written; anything else becomes
+    an .npy [n, k]. Memory is that of a batch.
     """
     where = Path(str(getattr(source, "where", "") or ""))
-    if where.suffix == ".parquet" and where.is_file():
-        return _rewrite_parquet(remedy, where, site, folder / "column.parquet")
+    if isinstance(written, Remedy) and where.suffix == ".parquet" and where.is_file():
+        return _rewrite_parquet(written, where, site, folder / "column.parquet")
     path = folder / "column.npy"
     assert source.tokens is not None
-    shape = (source.tokens, remedy.widths[1])
-    column: Any = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    transform = written if isinstance(written, Remedy) else written.encode
+    example = transform(np.zeros((1, source.width(site))))
+    shape = (source.tokens, example.shape[1])
+    dtype = np.uint8 if example.dtype == np.uint8 else np.float32
+    column: Any = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     for _, rows, first in rows_of(source, site):
-        column[first : first + len(rows)] = remedy(rows.numpy())
+        column[first : first + len(rows)] = transform(rows.numpy())
     column.flush()
     return path
 
@@ -194,6 +210,15 @@ def remedy(
         str | RemedyMethod | Sequence[RemedyMethod],
         Option("Remedies that are tried: names, comma-separated, or all.", choices=REMEDIES),
     ] = "all",
+    compress: Annotated[
+        int | None,
+        Option(
+            "Bytes a vector: also try truncation, int8, bits and product quantisation of that "
+            "size, and export the one that finds most.",
+            low=1,
+            metavar="BYTES",
+        ),
+    ] = None,
     site: Annotated[
         str | None, Option("Site. Default: a model's last; the only one of stored vectors.")
     ] = None,
@@ -210,8 +235,9 @@ def remedy(
     export: Annotated[
         str,
         Option(
-            "Which remedy is written: its name, best (the one that improves recall@1 most, for "
-            "certain) or none.",
+            "What is written: the name of a remedy or compression, none, or best (the remedy that "
+            "improves recall@1 most, for certain; with --compress the compression that finds "
+            "most).",
             group="Output",
         ),
     ] = "best",
@@ -249,7 +275,7 @@ def remedy(
     not finite, unknown names.
 
     Cost: one pass over the vectors (or one forward pass a text), O(d³) a remedy, O(m·N·d) for the
-        exact neighbours of m queries.
+        exact neighbours of m queries; with `compress` the same for 16 compressions.
 
     >>> import numpy as np
     >>> from headscan import remedy
@@ -261,7 +287,7 @@ def remedy(
     True
     """
     methods = _methods(remedies)
-    _check_export(export, methods)
+    _check_export(export, [*methods, *(CHOICES if compress is not None else ())])
     wanted_formats = names_in(formats)
     unknown = set(wanted_formats) - set(FORMATS)
     if unknown:
@@ -286,7 +312,9 @@ def remedy(
             run=run,
         )
     elif qrels is not None:
-        data = data_of_judgements(stored, partners, qrels, site=site, field=field, run=run)
+        data = data_of_judgements(
+            stored, partners, qrels, site=site, field=field, seed=seed, run=run
+        )
     else:
         data = data_of_store(
             stored,
@@ -302,8 +330,12 @@ def remedy(
 
     fitted = _fitted(methods, data)
     sets = 1 if data.relevance is not None else len(data.sets)
-    comparisons = max(1, len(fitted) * sets)
+    tried = len(fitted) + (0 if compress is None else len(CHOICES))
+    comparisons = max(1, tried * sets)
     level = 1 - (1 - LEVEL) / comparisons
+    choices: dict[str, Compression] = {}
+    if compress is not None:
+        choices = _choices(data, compress, seed, run)
     rows = judged(
         data,
         fitted,
@@ -311,12 +343,14 @@ def remedy(
         progress=lambda done, total: run.progress("judge", done, total, "remedies"),
     )
 
-    best = (best_of(rows) or NONE) if export == "best" else export
-    exports: list[ExportedRemedy] = []
-    if run.folder is not None and best != NONE:
-        if best not in fitted:
-            raise BadInput(f"The remedy '{best}' cannot be fitted to these vectors.")
-        exports = exported(fitted[best], wanted_formats, run.folder, data)
+    compressed: list[Row] = []
+    if choices:
+        compressed = judged_compressions(data, choices.values(), level=level, seed=seed)
+
+    best = export
+    if export == "best":
+        best = recommended(compressed) if compressed else best_of(rows) or NONE
+    exports = _exports(best, {**fitted, **choices}, wanted_formats, data, run)
 
     notes = [
         *data.notes,
@@ -325,8 +359,13 @@ def remedy(
         f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all "
         f"{comparisons} hold at once.",
     ]
+    if compressed:
+        notes.append(
+            "Codes and maps are fitted on what the remedies are fitted on; documents are "
+            "compressed, queries are not. Speeds are of numpy on one processor of this machine."
+        )
     abouts = {name: _about(methods[name]) for name in fitted}
-    return _result(data, rows, exports, abouts, level, notes, run)
+    return _result(data, rows, compressed, exports, abouts, level, notes, run)
 
 
 def _check_inputs(
@@ -359,9 +398,38 @@ def _fitted(methods: Mapping[str, RemedyMethod], data: RemedyData) -> dict[str, 
     return fitted
 
 
+def _choices(data: RemedyData, budget: int, seed: int, run: Run) -> dict[str, Compression]:
+    """Return the compressions that fit a budget of bytes, by name."""
+    choices = {}
+    for choice in compressions(data.cloud, data.sample, budget, seed):
+        choices[choice.name] = choice
+        run.progress("compress", len(choices), len(CHOICES), "compressions")
+    return choices
+
+
+def _exports(
+    name: str,
+    candidates: Mapping[str, Remedy | Compression],
+    formats: Sequence[str],
+    data: RemedyData,
+    run: Run,
+) -> list[ExportedRemedy]:
+    """Write what is exported into the run's folder, and return what was written.
+
+    Raises:
+        BadInput: where it could not be fitted.
+    """
+    if run.folder is None or name == NONE:
+        return []
+    if name not in candidates:
+        raise BadInput(f"'{name}' cannot be fitted to these vectors.")
+    return exported(candidates[name], formats, run.folder, data)
+
+
 def _result(
     data: RemedyData,
     rows: list[Row],
+    compressed: list[Row],
     exports: list[ExportedRemedy],
     abouts: dict[str, str],
     level: float,
@@ -374,6 +442,9 @@ def _result(
     drifted: list[Drift] = []
     if data.other is not None:
         drifted = drift(data.vectors[:judging], data.other, data.groups)
+    judgement = findings(rows, data.name, data.site, data.cloud.count, width)
+    if compressed:
+        judgement += compression_findings(compressed, data.name, data.site)
     return RemedyResult(
         protocol=run.protocol(
             text=data.text, device=data.record.device, dtype=data.record.dtype, notes=notes
@@ -388,7 +459,9 @@ def _result(
         about=abouts,
         drift=drifted,
         exported=exports,
-        findings=findings(rows, data.name, data.site, data.cloud.count, width),
+        compressed=compressed,
+        recommended=recommended(compressed) if compressed else "",
+        findings=judgement,
     )
 
 
@@ -402,11 +475,11 @@ def _methods(remedies: str | RemedyMethod | Sequence[RemedyMethod]) -> dict[str,
     return methods
 
 
-def _check_export(export: str, methods: Mapping[str, RemedyMethod]) -> None:
-    if export not in ("best", NONE, *methods):
-        tried = ", ".join(methods)
+def _check_export(export: str, names: Sequence[str]) -> None:
+    if export not in ("best", NONE, *names):
         raise BadInput(
-            f"--export must be best, none or one of the remedies tried ({tried}), not {export!r}."
+            f"--export must be best, none or one of what is tried ({', '.join(names)}), not "
+            f"{export!r}."
         )
 
 

@@ -42,21 +42,13 @@ def memory_ran_out(error: BaseException, options: Iterable[str]) -> MachineLimit
     return MachineLimit(f"Memory ran out{cause}. {advice}".strip())
 
 
-def halving(
-    count: int,
-    work: Callable[[int, int], None],
-    *,
-    least: str | None = None,
-    size: int | None = None,
-) -> int:
+def halving(count: int, work: Callable[[int, int], None], *, size: int | None = None) -> int:
     """Do `work(begin, end)` over all of range(count), in pieces half as large each time memory runs
-    out.
+    out; raise the error as it is where one at a time is still too much.
 
     `work` does one piece, or raises; a piece that ran out of memory is asked for again, smaller.
 
     Args:
-        least: the sentence of the MachineLimit where one at a time is still too much; by default
-            the error is raised as it is.
         size: of the first pieces; by default all at once.
 
     Returns:
@@ -67,7 +59,7 @@ def halving(
     ...     if end - begin > 2:
     ...         raise MemoryError
     ...     done.append((begin, end))
-    >>> halving(5, work, least="Use a shorter prompt."), done
+    >>> halving(5, work), done
     (2, [(0, 2), (2, 4), (4, 5)])
     """
     size = max(1, size or count)
@@ -76,12 +68,8 @@ def halving(
         try:
             work(begin, min(begin + size, count))
         except (MemoryError, RuntimeError) as error:
-            if not exhausted(error):
+            if size == 1 or not exhausted(error):
                 raise
-            if size == 1 and least is None:
-                raise
-            if size == 1:
-                raise MachineLimit(str(least)) from error
             fits = False
         else:
             fits = True
@@ -125,18 +113,26 @@ class FittingSize:
         """Return whether so many rows fit, as far as is known."""
         return self.rows is None or rows <= self.rows
 
-    def run(self, count: int, work: Callable[[int, int], None], size: int | None = None) -> None:
+    def run(
+        self,
+        count: int,
+        work: Callable[[int, int], None],
+        *,
+        most: int | None = None,
+        tried: int | None = None,
+    ) -> None:
         """Do `work(begin, end)` over range(count), in pieces that fit.
 
         Args:
-            size: rows of the first pieces; by default those that fit.
+            most: rows of a piece; by default all.
+            tried: rows with which memory ran out before; the first pieces have half of them.
 
         The error is raised as it is where one row does not fit.
         """
-        fitting = min(count, size or self.rows or count)
-        fitted = halving(count, work, size=fitting)
-        if fitted < fitting or size is not None:
-            self.shrink(count, fitted)
+        first = min(count, most or count, self.rows or count, (tried or 2 * count) // 2)
+        fitted = halving(count, work, size=first)
+        if fitted < first or tried is not None:
+            self.shrink(tried or first, fitted)
 
     def shrink(self, tried: int, rows: int) -> None:
         """Note that memory ran out with `tried` rows, and that passes have `rows` from then on."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
+from headscan.run.code import plugins
 from headscan.run.errors import BadInput, nearest
 from headscan.run.settings import PARAMETERS, OptionField, check_value, from_text, options_of
 
@@ -27,7 +27,7 @@ import registers them.
 
 @cache
 def _load_plugins() -> None:
-    for entry in entry_points(group=PLUGINS):
+    for entry in plugins(PLUGINS):
         try:
             entry.load()
         except Exception as error:

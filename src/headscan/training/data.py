@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sized
 
 import numpy as np
@@ -157,3 +158,11 @@ def check_known(unknown: int, tokens: int, limit: float = 0.05) -> None:
             f"The tokenizer does not know {100 * share:.0f} % of the text's tokens: fit one on "
             "this text."
         )
+
+
+def tokenization_hash(tokenizer: PreTrainedTokenizerBase, packed: PackedText) -> str:
+    """Return the hash of a vocabulary and of the windows of a text in its tokens."""
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
+    digest = hashlib.sha256(vocabulary.encode())
+    digest.update(packed.rows.tobytes())
+    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from transformers import (
 )
 from transformers.trainer_utils import align_special_tokens
 
+from headscan.model.settings import check_device
 from headscan.model.source import quiet
 from headscan.model.tokenizer import check_growth
 from headscan.model.weights import check_readable
@@ -52,7 +52,14 @@ from headscan.training.checkpoints import (
     is_write_failure,
     last_checkpoint,
 )
-from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
+from headscan.training.data import (
+    Masker,
+    PackedText,
+    check_fit,
+    check_known,
+    collate,
+    tokenization_hash,
+)
 from headscan.training.heads import capped
 from headscan.training.healthy_runs import thinned
 from headscan.training.learner import Learner
@@ -180,6 +187,14 @@ def train(
     callbacks: Annotated[
         Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)
     ] = (),
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"],
+        Option(
+            "Device; auto: cuda where there is one, else cpu. Several GPUs: torchrun.",
+            identity=False,
+            group="Advanced",
+        ),
+    ] = "auto",
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
@@ -201,6 +216,7 @@ def train(
     is not finite.
     """
     reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    check_device(device)
     folder = _output_folder(run)
     parse_regularisers(regulariser)
     aim = objective_of(objective)
@@ -227,13 +243,15 @@ def train(
         vocabulary=vocabulary,
     ).mixing(mixing, kernels)
     _identify_settings(run, plan, aim, regulariser, optimiser_of(optimiser), trainer)
-    arguments = training_arguments(plan, trainer, folder=folder, seed=seed)
+    arguments = training_arguments(plan, trainer, folder=folder, seed=seed, device=device)
 
     check_text(text)
-    words = _load_tokenizer(tokenizer, run)
-    if words is None:
+    words: PreTrainedTokenizerBase
+    if tokenizer is None:  # a resumed run fits it again, so that a changed text is seen
         texts = read_documents(text, documents=documents, field=field)
         words = fit_tokenizer(texts, plan.vocabulary, masked=plan.masked, context=plan.context)
+    else:
+        words = _load_tokenizer(tokenizer)
     held_out_share = HELD_OUT_SHARE if held_out is None else held_out
     data = read_training_data(text, words, plan.context, reading, held_out_share, run)
 
@@ -288,19 +306,8 @@ def _identify_settings(
     run.identify("the Trainer's arguments", plain(numeric_options(trainer)))
 
 
-def _load_tokenizer(
-    tokenizer: str | PreTrainedTokenizerBase | None, run: Run
-) -> PreTrainedTokenizerBase | None:
-    """Return the tokenizer that was given or that a resumed run has fitted; None where one is to be
-    fitted.
-    """
-    if tokenizer is None and run.resume and run.folder is not None:
-        finished = run.folder / "model"
-        if (finished / "tokenizer.json").exists():
-            tokenizer = str(finished)
-        else:
-            checkpoint = last_checkpoint(run.folder)
-            tokenizer = None if checkpoint is None else str(checkpoint)
+def _load_tokenizer(tokenizer: str | PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return the tokenizer that was given, loaded where it is a name or a folder."""
     if not isinstance(tokenizer, str):
         return tokenizer
 
@@ -357,11 +364,7 @@ def read_training_data(
     packed = PackedText.of(windows)
     record = windows.record()
     run.identify("the content of the text", record.sha256)
-
-    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
-    tokenization = hashlib.sha256(vocabulary.encode())
-    tokenization.update(packed.rows.tobytes())
-    run.identify("the tokenizer", tokenization.hexdigest())
+    run.identify("the tokenizer", tokenization_hash(tokenizer, packed))
 
     check_known(record.unknown or 0, record.tokens or 0)
     training: PackedText = packed

@@ -66,9 +66,11 @@ def numeric_options(options: str | Mapping[str, object]) -> dict[str, object]:
 
 
 def training_arguments(
-    recipe: Recipe, options: str | Mapping[str, object], *, folder: Path, seed: int
+    recipe: Recipe, options: str | Mapping[str, object], *, folder: Path, seed: int, device: str
 ) -> TrainingArguments:
     """Return the Trainer's arguments for a recipe; `options` override them.
+
+    `device`: auto, cpu, cuda or mps.
 
     Raises:
         BadInput: for sharding without an accelerator, and for arguments that the Trainer refuses.
@@ -86,8 +88,8 @@ def training_arguments(
         "disable_tqdm": True,
         # At every checkpoint the Trainer would pickle its arguments into what it sends.
         "hub_strategy": "end",
-        "use_cpu": not torch.cuda.is_available(),
-        "ddp_backend": _ddp_backend(),
+        "use_cpu": device == "cpu" or (device == "auto" and not torch.cuda.is_available()),
+        "ddp_backend": _ddp_backend(device),
     }
     try:
         return TrainingArguments(**(arguments | overrides))
@@ -114,9 +116,9 @@ def _recipe_arguments(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _ddp_backend() -> str | None:
+def _ddp_backend(device: str) -> str | None:
     several_processes = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if several_processes and not torch.cuda.is_available():
+    if several_processes and (device == "cpu" or not torch.cuda.is_available()):
         return "gloo"
     return None
 

@@ -8,12 +8,17 @@ import numpy as np
 
 from headscan.run import Registry
 from headscan_lab.ledger.experiments.codebook import codes, told_apart
-from headscan_lab.ledger.experiments.counting import BATCHES, rank_shares, step_bytes, words_of
+from headscan_lab.ledger.experiments.counting import (
+    BATCHES,
+    rank_shares,
+    step_bytes,
+    story_labels,
+    words_of,
+)
 from headscan_lab.ledger.experiments.pretraining import STEPS, reading
 from headscan_lab.ledger.experiments.shape import mean_cosine, states_of
 from headscan_lab.ledger.experiments.story_geometry import (
     TransformerPoint,
-    story_contexts,
     transformer_course,
 )
 from headscan_lab.ledger.models import DEFAULT_MODEL, lens_of
@@ -253,7 +258,7 @@ def _course(read: dict[str, Callable[[TransformerPoint], float]]) -> Maker:
 
 def _heat(seed: int) -> list[Curve]:
     """Return the cosines of the contexts of the ten commonest supports of two words and more."""
-    _, labels = story_contexts(seed)
+    _, labels = story_labels(seed, order=2)
     point = transformer_course(seed, 64)[-1]
     classes = np.asarray(labels.supports.unique()[1])
     several = np.flatnonzero(labels.supports.sizes >= 2)

@@ -16,7 +16,6 @@ INDEPENDENT: dict[str, str] = {
     "P11": "A transformer 64 wide on TinyStories: words 0.86, contexts 0.90 (a null 0.006) at "
     "CE - H of 0.0019.",
     "P12": "Equal supports 0.983, other supports 0.136.",
-    "L6": "Transformer 0.983 and 0.986, free features 0.90 and 0.88, at CE - H of 0.002.",
     "A6": "Qwen2.5-Coder-1.5B-Instruct (dequantised), four prompts: 0.000 with the published "
     "settings, 0.917 with Adam from the embeddings' scale (1.000 among the best five).",
     "A11": "Untrained less trained: stories260K 0.554 at noise of 2 spreads, 0.077 at 5; "

@@ -11,14 +11,17 @@ from headscan_lab.pages.reproduce import MEANINGS, NOTES, SIGNS, summary, with_i
 
 HOW_TO_READ = """\
 Written by `headscan reproduce --page lab/docs/ledger.md`; `make ledger` runs it on the models that
-are at hand. Each statement was tried under a protocol written before the run. A verdict is about
-the sentence as far as it was tried here: what is said of GPT-2, GPT-J and Llamas of 7 to 70 billion
-parameters is measured on smaller models of the same architecture, which each row names. Descents
-are tuned on held-out prompts before they are judged, for statements that a method works and for
-statements that it fails alike. Whatever is fitted is judged on data that it has not seen. Every
-statement has a planted case, whose answer is known; a statement whose planted case came out wrong
-would be *not tested*. Models that share a tokenizer count as one; where an experiment makes its own
-models, the row says so."""
+are at hand. The protocol of each statement is in the code. The bounds of formulas follow from the
+formulas. All other bounds are this project's own, and most were set after values of an earlier
+edition or of independent code had been seen: they say what a verdict means, and are no predictions.
+
+A verdict is about the sentence as far as it was tried here: what is said of GPT-2, GPT-J and Llamas
+of 7 to 70 billion parameters is measured on smaller models of the same architecture, which each row
+names. Descents are tuned on held-out prompts before they are judged, for statements that a method
+works and for statements that it fails alike. Whatever is fitted is judged on data that it has not
+seen. Every statement has a planted case, whose answer is known; a statement whose planted case came
+out wrong would be *not tested*. Models that share a tokenizer count as one; where an experiment
+makes its own models, the row says so."""
 
 
 def ledger_page(result: ReproduceResult) -> str:

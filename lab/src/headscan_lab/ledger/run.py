@@ -234,8 +234,7 @@ def reproduce(
     seed: Seed32 = 0,
     **_run_options: Unpack[RunOptions],
 ) -> ReproduceResult:
-    """Try statements of the literature as experiments, each under a protocol that was written
-    before it.
+    """Try statements of the literature as experiments, each under a stated protocol.
 
     Verdicts: supported, not supported here, refuted (only what depends on neither scale nor
     training), misprint, undecided (an interval crosses a bound, or the free choice or the model

@@ -98,7 +98,7 @@ It raises BadInput where the model does not suit; the message says why.
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A statement with its protocol, which is written before it is run.
+    """A statement with its protocol.
 
     Attributes:
         id: S1 of the slides, P1 of the paper, A1 of the article, L1 of later papers.

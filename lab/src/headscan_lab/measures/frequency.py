@@ -1,7 +1,7 @@
 """Rows of an embedding table by how often their token occurs in the text; partition isotropy."""
 
 import math
-from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -143,14 +143,16 @@ def _bin_geometry(rows: Floats, norms: Floats, direction: Floats | None) -> Cell
     total = unit.sum(0)
     cosines = np.zeros(0) if direction is None else unit @ direction
     mean_norm = float(norms.mean())
+    drift = float(np.linalg.norm(rows.mean(0)) / mean_norm) if mean_norm > 0 else None
+    average_cosine = float((total @ total - n) / (n * (n - 1))) if n > 1 else None
     return {
         "mean_norm": mean_norm,
         "mean_norm_interval": _interval_over_rows(norms, (0.0, None)),
-        "drift": float(np.linalg.norm(rows.mean(0)) / mean_norm) if mean_norm > 0 else None,
+        "drift": drift,
         "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
         "cosine_to_state_interval": _interval_over_rows(cosines, (-1.0, 1.0)),
-        "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
-        **_intervals_over_groups(rows, norms),
+        "average_cosine": average_cosine,
+        **_intervals_over_groups(rows, norms, drift, average_cosine),
         "log_partition_range": partition_isotropy(rows)["log_partition_range"],
     }
 
@@ -163,41 +165,30 @@ def _interval_over_rows(values: Floats, bounds: Bounds) -> list[float] | None:
     return list(bounded(mean - reach, mean + reach, bounds))
 
 
-def _intervals_over_groups(rows: Floats, norms: Floats) -> dict[str, list[float] | None]:
+def _intervals_over_groups(
+    rows: Floats, norms: Floats, drift: float | None, cosine: float | None
+) -> dict[str, list[float] | None]:
     """Return the intervals of drift and average cosine, from groups of rows left out in turn."""
-    if len(rows) < 4 * GROUPS:
+    lengths = _without_each_group(norms)
+    if len(rows) < 4 * GROUPS or not lengths.all():
         return {"drift_interval": None, "average_cosine_interval": None}
-    weights = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)[:, None]
-    nonzero = (norms > 0).astype(float)
-    starts = range(GROUPS)
-    # Sums by group: of the rows, of the unit rows, of the norms, and the numbers of unit rows.
-    sums = np.stack([rows[g::GROUPS].sum(0) for g in starts])
-    unit_rows = rows * weights
-    units = np.stack([unit_rows[g::GROUPS].sum(0) for g in starts])
-    lengths = np.array([norms[g::GROUPS].sum() for g in starts])
-    counts = np.array([nonzero[g::GROUPS].sum() for g in starts])
-
-    def drift(groups: npt.NDArray[np.bool_]) -> float | None:
-        total = float(lengths[groups].sum())
-        return float(np.linalg.norm(sums[groups].sum(0))) / total if total > 0 else None
-
-    def cosine(groups: npt.NDArray[np.bool_]) -> float | None:
-        n = float(counts[groups].sum())
-        total = units[groups].sum(0)
-        return float(total @ total - n) / (n * (n - 1)) if n > 1 else None
-
-    def interval(
-        function: Callable[[npt.NDArray[np.bool_]], float | None], bounds: Bounds
-    ) -> list[float] | None:
-        numbers = np.arange(GROUPS)
-        without_one = [function(numbers != left_out) for left_out in numbers]
-        all_groups = function(numbers >= 0)
-        return jackknife(all_groups, without_one, counts, running=False, bounds=bounds)
-
+    weights = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)
+    n = _without_each_group((norms > 0).astype(float))
+    totals = _without_each_group(rows * weights[:, None])
+    cosines = ((totals**2).sum(1) - n) / (n * (n - 1))
+    drifts = np.linalg.norm(_without_each_group(rows), axis=1) / lengths
+    sizes = n.mean() * GROUPS / (GROUPS - 1) - n  # unit rows of each group
+    interval = partial(jackknife, sizes=sizes, running=False)
     return {
-        "drift_interval": interval(drift, (0.0, 1.0)),
-        "average_cosine_interval": interval(cosine, (-1.0, 1.0)),
+        "drift_interval": interval(drift, drifts.tolist(), bounds=(0.0, 1.0)),
+        "average_cosine_interval": interval(cosine, cosines.tolist(), bounds=(-1.0, 1.0)),
     }
+
+
+def _without_each_group(values: Floats) -> Floats:
+    """Return the sums of values [n, ...] without each of GROUPS groups [GROUPS, ...]."""
+    sums = np.stack([values[group::GROUPS].sum(0) for group in range(GROUPS)])
+    return np.asarray(sums.sum(0) - sums)
 
 
 class FrequencyProbe(Probe):

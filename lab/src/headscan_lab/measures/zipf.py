@@ -1,12 +1,11 @@
 """Zipf's law of a text's tokens: rank and frequency."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
@@ -25,7 +24,7 @@ def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
     text least.
 
     Returns:
-        `zipf_exponent` (pure Zipf's a), `mandelbrot_exponent` a, `mandelbrot_shift` b ≥ 0, and
+        `zipf_exponent` (pure Zipf's a), `mandelbrot_exponent` a ≤ 20, `mandelbrot_shift` b ≥ 0, and
         `zipf_distance`, the Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit in
         nats a token (0: perfect). All are None for fewer than three types. Cost O(R) an iteration.
 
@@ -34,36 +33,44 @@ def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
     (1.1, 2.7)
     """
     shares = _shares_by_rank(np.asarray(counts, dtype=np.float64).ravel())
+    return _fits(shares, [(1.0, 0.1), (1.2, 2.0), (1.5, 30.0)])
+
+
+def _fits(shares: Floats, starts: Sequence[tuple[float, float]]) -> dict[str, float | None]:
+    """Return the fits of shares by rank: the best one of those from some starts (a, b)."""
     if len(shares) < 3:
         return dict.fromkeys(FITTED)
-    ranks = np.arange(1, len(shares) + 1)
-
-    def loss(a: float, b: float) -> float:
-        logs = np.log(ranks + b)
-        normaliser = np.log(np.exp(-a * (logs - logs[0])).sum())
-        return float(a * (shares @ logs) + normaliser - a * logs[0])
-
-    def pure_loss(a: float) -> float:
-        return loss(a, 0.0)
-
-    def shifted_loss(point: Floats) -> float:
-        log_a, log_shift = point
-        return loss(np.exp(log_a), np.expm1(log_shift) if log_shift > 0 else 0.0)
-
-    pure = minimize_scalar(pure_loss, bounds=(0.0, 10.0), method="bounded").x
-    options = {"xatol": 1e-8, "fatol": 1e-13, "maxiter": 4000}
-    starts = ([np.log(pure + 1e-3), 0.1], [np.log(pure + 0.2), 2.0])
-    fits = [
-        minimize(shifted_loss, start, method="Nelder-Mead", options=options) for start in starts
-    ]
-    best = min(fits, key=lambda fit: fit.fun)
-    log_a, log_shift = best.x
+    pure = _minimum(shares, starts[0], shifted=False)
+    shifted = [_minimum(shares, start, shifted=True) for start in starts]
+    best = min(shifted, key=lambda fit: fit.fun)
+    entropy = -float(shares @ np.log(shares))
     return {
-        "zipf_exponent": float(pure),
-        "mandelbrot_exponent": float(np.exp(log_a)),
-        "mandelbrot_shift": float(np.expm1(max(log_shift, 0.0))),
-        "zipf_distance": max(0.0, float(best.fun) - _entropy(shares)),
+        "zipf_exponent": float(pure.x[0]),
+        "mandelbrot_exponent": float(best.x[0]),
+        "mandelbrot_shift": float(np.expm1(best.x[1])),
+        "zipf_distance": max(0.0, float(best.fun) - entropy),
     }
+
+
+def _minimum(shares: Floats, start: tuple[float, float], *, shifted: bool) -> Any:
+    """Return scipy's minimum of the loss over (a, log(1 + b)); b is 0 unless `shifted`."""
+    ranks = np.arange(1.0, len(shares) + 1)
+
+    def loss(point: Floats) -> tuple[float, Floats]:
+        """Return a E_s[L] + log Σ exp(-aL), L = log(r + b), and its gradient."""
+        a, log_shift = point
+        shift = np.expm1(log_shift)
+        logs = np.log(ranks + shift)
+        weights = np.exp(-a * (logs - logs[0]))
+        difference = shares - weights / weights.sum()
+        value = a * (shares @ logs - logs[0]) + np.log(weights.sum())
+        by_shift = a * (difference @ (1 / (ranks + shift)))
+        return float(value), np.array([difference @ logs, by_shift * (1 + shift)])
+
+    bounds = [(1e-9, 20.0), (0.0, 25.0 if shifted else 0.0)]
+    point = np.array([start[0], np.log1p(start[1]) if shifted else 0.0])
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 2000, "maxls": 50}
+    return minimize(loss, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
 
 def _shares_by_rank(counts: npt.NDArray[Any]) -> Floats:
@@ -72,127 +79,27 @@ def _shares_by_rank(counts: npt.NDArray[Any]) -> Floats:
     return sorted_counts / sorted_counts.sum() if len(sorted_counts) else sorted_counts
 
 
-def _entropy(shares: Floats) -> float:
-    return float(-(shares * np.log(shares)).sum())
-
-
 def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[float] | None]:
     """Return 95 % intervals of the fits of `zipf_mandelbrot`, NAME_interval, from blocks of text.
 
-    Each block is left out in turn. Refits start at the whole text's answer and take damped Newton
-    steps, which cost thousandths of the first fit; the maximum likelihood they reach is the same.
+    Each block is left out in turn. Refits start at the whole text's answer.
 
     Args:
         parts: the counts of each block.
     """
     total = np.sum(parts, axis=0) if len(parts) else np.zeros(0)
     fit = zipf_mandelbrot(total)
-    pure = fit["zipf_exponent"] or 1.0
     exponent = fit["mandelbrot_exponent"]
     shift = fit["mandelbrot_shift"]
     if exponent is None or shift is None or len(parts) < 3:
         return {f"{name}_interval": None for name in FITTED}
-    refits = [_refit(total - part, pure, (exponent, shift)) for part in parts]
+    refits = [_fits(_shares_by_rank(total - part), [(exponent, shift)]) for part in parts]
     sizes = [float(part.sum()) for part in parts]
     intervals = {}
     for name in FITTED:
         values = [refit[name] for refit in refits]
         intervals[f"{name}_interval"] = jackknife(fit[name], values, sizes, bounds=(0.0, None))
     return intervals
-
-
-def _refit(
-    counts: npt.NDArray[Any], pure: float, start: tuple[float, float]
-) -> dict[str, float | None]:
-    """Return the fits of `zipf_mandelbrot`, from the exponent of a pure fit and a start (a, b)."""
-    shares = _shares_by_rank(counts)
-    if len(shares) < 3:
-        return dict.fromkeys(FITTED)
-    ranks = np.arange(1.0, len(shares) + 1)
-    pure_fit = _newton(shares, ranks, pure, 0.0, shifted=False)
-    shifted_fit = _newton(shares, ranks, *start, shifted=True)
-    return {
-        "zipf_exponent": pure_fit.a,
-        "mandelbrot_exponent": shifted_fit.a,
-        "mandelbrot_shift": shifted_fit.b,
-        "zipf_distance": max(0.0, shifted_fit.loss - _entropy(shares)),
-    }
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """An exponent a, a shift b, and the loss there."""
-
-    a: float
-    b: float
-    loss: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Loss:
-    """The loss at a point (a, b), its gradient [2] and its second derivatives [2, 2]."""
-
-    value: float
-    gradient: Floats
-    curvature: Floats
-
-
-def _loss_at(shares: Floats, ranks: Floats, a: float, b: float) -> _Loss:
-    """Return a·E_s[L] + log Σ exp(−aL), L = log(r + b), with its derivatives in a and b.
-
-    With p ∝ exp(−aL) and q = 1/(r + b) the gradient is (E_s L − E_p L, a(E_s q − E_p q)); its
-    derivatives are Var L, E_s q − E_p q + a·Cov(L, q) and a(E_p q² − E_s q² + a·Var q).
-    """
-    logs = np.log(ranks + b)
-    q = 1 / (ranks + b)
-    weights = np.exp(-a * (logs - logs[0]))
-    p = weights / weights.sum()
-    value = a * float(shares @ logs) + float(np.log(weights.sum())) - a * float(logs[0])
-    mean_log = float(p @ logs)
-    mean_q = float(p @ q)
-    covariance = float(p @ (logs * q)) - mean_log * mean_q
-    mean_square = float(p @ q**2)
-    gradient = np.array([shares @ logs - mean_log, a * (shares @ q - mean_q)])
-    by_a = float(p @ logs**2) - mean_log**2
-    mixed = shares @ q - mean_q + a * covariance
-    by_b = a * (mean_square - shares @ q**2 + a * (mean_square - mean_q**2))
-    return _Loss(value, gradient, np.array([[by_a, mixed], [mixed, by_b]]))
-
-
-def _newton(shares: Floats, ranks: Floats, a: float, b: float, *, shifted: bool) -> _Fit:
-    """Minimise the loss over a and, if `shifted`, b ≥ 0; at most 30 damped Newton steps."""
-    loss = _loss_at(shares, ranks, a, b)
-    for _ in range(30):
-        step = _step(loss, shifted and (b > 0 or loss.gradient[1] < 0))
-        scale = 1.0
-        while scale > 1e-6:
-            new_a = max(1e-9, a + scale * step[0])
-            new_b = max(0.0, b + scale * step[1])
-            new_loss = _loss_at(shares, ranks, new_a, new_b)
-            if new_loss.value <= loss.value:
-                break
-            scale /= 2
-        else:
-            break
-        moved = abs(new_a - a) + abs(new_b - b)
-        a = new_a
-        b = new_b
-        loss = new_loss
-        if moved < 1e-9 * (1 + a + b):
-            break
-    return _Fit(float(a), float(b), float(loss.value))
-
-
-def _step(loss: _Loss, moves_shift: bool) -> Floats:
-    """Return a descending step of (a, b); of a alone where the shift does not move."""
-    if not moves_shift:
-        curvature = max(loss.curvature[0, 0], 1e-300)
-        return np.array([-loss.gradient[0] / curvature, 0.0])
-    try:
-        step = -np.linalg.solve(loss.curvature, loss.gradient).astype(np.float64, copy=False)
-    except np.linalg.LinAlgError:
-        return -loss.gradient
-    return step if step @ loss.gradient < 0 else -loss.gradient
 
 
 class ZipfProbe(Probe):

@@ -80,8 +80,8 @@ def summary(records: Sequence[ClaimRecord]) -> str:
     decided = [record for record in records if record.verdict not in OPEN]
     on_two = sum(models_counted(record) > 1 for record in decided)
     return (
-        f"{len(records)} statement{plural} of the literature, each under a protocol written before "
-        f"it was run: {parts}. Of {len(decided)} that are decided, {on_two} are decided on two "
+        f"{len(records)} statement{plural} of the literature, each under a stated protocol: "
+        f"{parts}. Of {len(decided)} that are decided, {on_two} are decided on two "
         "models or more that were run and have tokenizers of their own."
     )
 

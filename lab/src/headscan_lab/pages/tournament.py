@@ -1,4 +1,4 @@
-"""The page of a tournament: the leaderboard with its sentences, and the cone against the loss."""
+"""The page of a tournament: the leaderboard, and the cone against the loss."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ BOARD = (
         places=3,
     ),
     Term(
-        "at equal time",
-        "Held-out loss after the processor time of the quickest arm's whole run.",
+        "less reference",
+        "The same less that of the reference, the first arm of its architecture, by paired seeds; "
+        "the intervals of all arms hold together.",
         places=3,
-        name="heldout_nats_at_equal_seconds",
+        name="heldout_nats_less_reference",
         where="page",
     ),
     Term(
@@ -38,7 +39,6 @@ BOARD = (
         name="tokens_to_matched_loss",
         column="tokens\nto it",
     ),
-    Term("ms a step", "Processor time of a step.", unit="ms", name="seconds_a_step", where="page"),
     Term(
         "cosine",
         "Average cosine of the last block's states where the loss is the matched one.",
@@ -46,6 +46,14 @@ BOARD = (
         name="average_cosine_at_matched_loss",
         group=AT_MATCHED_LOSS,
         column="cosine",
+    ),
+    Term(
+        "cosine less reference",
+        "The same less that of the reference, by paired seeds.",
+        places=3,
+        name="average_cosine_less_reference",
+        group=AT_MATCHED_LOSS,
+        column="less\nreference",
     ),
     Term(
         "without ones",
@@ -138,14 +146,13 @@ KEPT = (
 def head(result: TournamentResult) -> Head:
     """Return what was run, when, and for how long."""
     plan = result.plan
-    cell = plan.main_cell
     seeds = f"{result.seeds} seed{'s' if result.seeds > 1 else ''}"
     sentence = (
         f"{result.protocol.started[:10]}. {len(result.arms)} arms, {seeds}: {plan.blocks} blocks, "
-        f"width {cell.width}, {cell.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} "
+        f"width {plan.width}, {plan.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} "
         f"windows of {plan.context} tokens."
     )
-    return Head(["Cures side by side"], sentence)
+    return Head(["Ways of training side by side"], sentence)
 
 
 @section("tournament", 10)
@@ -154,24 +161,11 @@ def leaderboard(result: TournamentResult) -> Section:
     lead = (
         "Each arm at its best rate of those tried, the same for all, chosen on windows that are "
         "used for nothing else. Arms are compared where their held-out loss is "
-        f"{result.matched_loss:.2f} nats: a cone that fades as the loss falls would else favour "
-        "whoever learns faster. Intervals are over seeds."
+        f"{result.matched_loss:.2f} nats, because the cone weakens as the loss falls. "
+        "Intervals are over seeds."
     )
     table = _table(result.arms, BOARD, "Arms by held-out loss", result.matched_loss)
     return Section("Leaderboard", lead, [table])
-
-
-@section("tournament", 20)
-def words(result: TournamentResult) -> Section:
-    """Show a sentence for each arm."""
-    lead = (
-        "What an arm buys, what it costs, and where it only moves the cone. A difference is told "
-        "where its interval over paired seeds, wide enough for all arms at once, leaves no "
-        "difference out; other rates and sizes can take it back."
-    )
-    rows = [Line(row.text("arm"), (row.text("about"), row.text("sentence"))) for row in result.arms]
-    columns: list[Term | str] = ["arm", Term("what it is"), Term("what the numbers say")]
-    return Section("In words", lead, [Table(columns, rows, title="What each arm buys and costs")])
 
 
 @section("tournament", 30)
@@ -223,20 +217,6 @@ def rates(result: TournamentResult) -> Section:
     return Section("At every rate", "", [table])
 
 
-@section("tournament", 60)
-def elsewhere(result: TournamentResult) -> Section | None:
-    """Show the arms at other vocabularies and widths."""
-    if not result.others:
-        return None
-    lead = (
-        "Each arm at the rate of the leaderboard, and where its loss is as far below that of the "
-        "unigram law as the matched loss of the leaderboard is."
-    )
-    rows = sorted(result.others, key=lambda row: (row.text("vocabulary"), row.text("width")))
-    table = _table(rows, BOARD, "In other cells", folded=True)
-    return Section("Other vocabularies and widths", lead, [table])
-
-
 def _has_lines(result: TournamentResult) -> bool:
     """Tell whether an arm passes two levels of the loss: a single level gives no line."""
     return any(levels > 1 for levels in Counter(row["arm"] for row in result.curves).values())
@@ -274,16 +254,11 @@ def _table(
     *,
     folded: bool = False,
 ) -> Table:
-    """Return a table, a row an arm; with several sizes, each row begins with its size."""
-    sizes = {(row.text("vocabulary"), row.text("width")) for row in rows}
-    shows_size = len(sizes) > 1 or folded
-    first_columns: list[Term | str] = ["arm"]
-    if shows_size:
-        first_columns += ["V", "d"]
-    first_columns += ["rate", "seeds"]
+    """Return a table, a row an arm."""
+    first_columns: list[Term | str] = ["arm", "rate", "seeds"]
     table_lines = []
     for row in rows:
-        cells = _first_cells(row, shows_size)
+        cells = _first_cells(row)
         cells += [_cell(row, column) for column in columns]
         table_lines.append(Line(row.text("arm"), cells))
     caption = ""
@@ -299,17 +274,12 @@ def _table(
     )
 
 
-def _first_cells(row: Row, shows_size: bool) -> list[TableCell]:
-    """Return size, rate and seeds of a row."""
-    cells: list[TableCell] = []
-    if shows_size:
-        cells += [int(row.number("vocabulary") or 0), int(row.number("width") or 0)]
+def _first_cells(row: Row) -> list[TableCell]:
+    """Return rate and seeds of a row."""
     seeds = int(row.number("seeds") or 0)
     reaching = row.number("seeds_that_reach_it")
     all_reach = reaching is None or reaching == seeds
-    cells.append(f"{row.number('rate'):g}")
-    cells.append(seeds if all_reach else f"{reaching:.0f} of {seeds}")
-    return cells
+    return [f"{row.number('rate'):g}", seeds if all_reach else f"{reaching:.0f} of {seeds}"]
 
 
 def _cell(row: Row, column: Term) -> Cell:
@@ -317,10 +287,6 @@ def _cell(row: Row, column: Term) -> Cell:
     interval = row.interval(column.name)
     if value is None:
         return Cell(None, interval, "the matched loss was not passed on the way")
-    if column.unit == "ms":
-        value = 1000 * value
-        if interval is not None:
-            interval = (1000 * interval[0], 1000 * interval[1])
     if column.name == "tokens_to_matched_loss":
         value = round(value)
     return Cell(value, interval, "")

@@ -1,4 +1,4 @@
-"""The plan of a tournament of each size: its cells, its architecture, its steps and rates."""
+"""The plan of a tournament of each size: its architecture, its steps and rates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,25 +10,6 @@ from headscan.model.mixer import MixerConfig
 from headscan.run import BadInput
 from headscan.training.recipes import Recipe, recipe_of
 
-LEAST_VOCABULARY = 257
-LEAST_WIDTH = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class GridCell:
-    """A vocabulary and a width.
-
-    >>> GridCell(vocabulary=4096, width=96).name
-    '4096/96'
-    """
-
-    vocabulary: int
-    width: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.vocabulary}/{self.width}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class TournamentPlan:
@@ -37,17 +18,16 @@ class TournamentPlan:
     Rates are the same for every arm; each arm is run at all of them, and reported at its best.
 
     Attributes:
-        cells: the first is the leaderboard's, and has all seeds and rates; the others have `others`
-            seeds at each arm's best rate.
-        blocks, heads, context, batch, steps, warmup: of a run (constant rate after a linear
-            warm-up, AdamW, clip 1).
+        vocabulary, width, blocks, heads, context, batch, steps, warmup: of a run (constant rate
+            after a linear warm-up, AdamW, clip 1).
         rates: peak learning rates.
-        matched_loss: nats at which arms are compared in the first cell.
+        matched_loss: nats at which arms are compared.
         points: measurements of a run.
         windows: held-out windows that are measured; half as many choose the rate.
     """
 
-    cells: tuple[GridCell, ...]
+    vocabulary: int
+    width: int
     blocks: int
     heads: int
     context: int
@@ -56,24 +36,13 @@ class TournamentPlan:
     warmup: int
     rates: tuple[float, ...]
     matched_loss: float
-    others: int = 2
     points: int = 16
     windows: int = 64
     betas: tuple[float, float] = (0.9, 0.95)
     decay: float = 0.01
 
-    @property
-    def main_cell(self) -> GridCell:
-        """Return the leaderboard's cell."""
-        return self.cells[0]
-
-    @property
-    def other_cells(self) -> tuple[GridCell, ...]:
-        """Return the cells of other vocabularies and widths."""
-        return self.cells[1:]
-
-    def recipe(self, kind: str, cell: GridCell) -> Recipe:
-        """Return the recipe of an arm in a cell: a GPT-2 or a masked mixer, of this depth."""
+    def recipe(self, kind: str) -> Recipe:
+        """Return the recipe of an arm: a GPT-2 or a masked mixer of this shape."""
 
         def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
             shape: dict[str, Any] = {
@@ -85,14 +54,14 @@ class TournamentPlan:
             if kind == "mixer":
                 return MixerConfig(
                     **shape,
-                    hidden_size=cell.width,
+                    hidden_size=self.width,
                     num_hidden_layers=self.blocks,
                     max_position_embeddings=context,
                     final_norm=True,
                 )
             return GPT2Config(
                 **shape,
-                n_embd=cell.width,
+                n_embd=self.width,
                 n_layer=self.blocks,
                 n_head=self.heads,
                 n_positions=context,
@@ -103,7 +72,7 @@ class TournamentPlan:
             )
 
         recipe = recipe_of(kind).but(
-            vocabulary=cell.vocabulary, context=self.context, batch=self.batch, steps=self.steps
+            vocabulary=self.vocabulary, context=self.context, batch=self.batch, steps=self.steps
         )
         return replace(recipe, architecture=architecture)
 
@@ -116,17 +85,10 @@ class TournamentPlan:
         return sorted({round(self.steps * (point / last) ** 2) for point in range(self.points)})
 
 
-def _cells(text: str) -> tuple[GridCell, ...]:
-    cells = []
-    for part in text.split(","):
-        vocabulary, width = part.split("/")
-        cells.append(GridCell(vocabulary=int(vocabulary), width=int(width)))
-    return tuple(cells)
-
-
 SIZES: dict[str, TournamentPlan] = {
     "tiny": TournamentPlan(
-        cells=_cells("4096/96,1024/96,4096/48"),
+        vocabulary=4096,
+        width=96,
         blocks=3,
         heads=4,
         context=64,
@@ -137,7 +99,8 @@ SIZES: dict[str, TournamentPlan] = {
         matched_loss=5.0,
     ),
     "small": TournamentPlan(
-        cells=_cells("8192/256,2048/256,8192/128"),
+        vocabulary=8192,
+        width=256,
         blocks=6,
         heads=4,
         context=128,
@@ -148,7 +111,8 @@ SIZES: dict[str, TournamentPlan] = {
         matched_loss=4.5,
     ),
     "base": TournamentPlan(
-        cells=_cells("32768/512,8192/512,32768/256"),
+        vocabulary=32_768,
+        width=512,
         blocks=8,
         heads=8,
         context=256,
@@ -163,30 +127,6 @@ SIZES: dict[str, TournamentPlan] = {
 
 Twelve arms and five seeds of tiny take an hour on two cores, of small a day. Base is for a GPU.
 """
-
-
-def cells_of(text: str) -> tuple[GridCell, ...]:
-    """Return the cells that the option --cells names, as in "4096/96,1024/96".
-
-    Raises:
-        BadInput: where the text names no cells, or too small ones.
-
-    >>> [cell.width for cell in cells_of("4096/96,1024/48")]
-    [96, 48]
-    """
-    try:
-        cells = _cells(text)
-    except ValueError:
-        cells = ()
-    too_small = any(
-        cell.vocabulary < LEAST_VOCABULARY or cell.width < LEAST_WIDTH for cell in cells
-    )
-    if not cells or too_small:
-        raise BadInput(
-            "--cells are pairs VOCABULARY/WIDTH, of 257 tokens and 4 numbers at least, as in "
-            f"4096/96,1024/96; not {text!r}."
-        )
-    return cells
 
 
 def numbers_of(text: str, flag: str) -> Sequence[float]:

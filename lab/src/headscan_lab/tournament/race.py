@@ -1,7 +1,6 @@
-"""One run of a tournament: an arm at a rate with a seed; and the time that a step of it takes."""
+"""One run of a tournament: an arm at a rate with a seed."""
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,13 +13,13 @@ from headscan.ntp.subspace import thread_limit
 from headscan.training.run import build
 from headscan_lab.tournament.moment import Moment, held_out_loss, last_states, measure_moment
 from headscan_lab.tournament.optimisers import centre_head
-from headscan_lab.tournament.plan import GridCell, TournamentPlan
+from headscan_lab.tournament.plan import TournamentPlan
 from headscan_lab.tournament.variants import ARMS
 
 
 @dataclass(frozen=True)
 class Ground:
-    """The windows of a cell, int [n, T], and the tokens' counts in the training windows, int [V].
+    """The windows, int [n, T], and the tokens' counts in the training windows, int [V].
 
     Attributes:
         data: windows to train on.
@@ -33,26 +32,18 @@ class Ground:
     held_out: npt.NDArray[np.integer]
     counts: npt.NDArray[np.integer]
 
-    @property
-    def unigram_nats(self) -> float:
-        """Return the held-out loss of the training windows' smoothed unigram law."""
-        smoothed = self.counts + 0.5
-        log_law = np.log(smoothed) - np.log(smoothed.sum())
-        return -float(log_law[self.held_out[:, 1:]].mean())
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """A run that is to be made: what distinguishes it from the others of its tournament."""
 
     arm: str
-    cell: GridCell
     rate: float
     seed: int
 
     @property
     def name(self) -> str:
-        return f"{self.arm}-{self.cell.vocabulary}-{self.cell.width}-{self.rate:g}-{self.seed}"
+        return f"{self.arm}-{self.rate:g}-{self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,32 +53,16 @@ class Race:
     Attributes:
         tuning_nats: last loss on the tuning windows; None: not finite.
         tokens_a_step: tokens that a step reads.
-        moments: measurements in the order of their steps.
-        seconds_a_step: processor time, measured apart (see `pace`). All other numbers are the same,
-            bit for bit, whenever and beside whatever the job is run.
+        moments: measurements in the order of their steps, the same bit for bit whenever and beside
+            whatever the job is run.
     """
 
     arm: str
-    vocabulary: int
-    width: int
     rate: float
     seed: int
     tuning_nats: float | None
     tokens_a_step: int
     moments: list[Moment]
-    seconds_a_step: float | None = None
-
-    @property
-    def steps(self) -> int:
-        return self.moments[-1].step
-
-    @property
-    def seconds(self) -> float:
-        return self.steps * (self.seconds_a_step or 0.0)
-
-    @property
-    def cell(self) -> GridCell:
-        return GridCell(vocabulary=self.vocabulary, width=self.width)
 
 
 class Runner:
@@ -98,7 +73,7 @@ class Runner:
         self.plan = plan
         self.done = 0
         self.counts = torch.from_numpy(ground.counts)
-        recipe = plan.recipe(self.arm.recipe, job.cell)
+        recipe = plan.recipe(self.arm.recipe)
         model = build(recipe, self.arm.objective, len(self.counts), tied=self.arm.tied)
         self.learner = self.arm.learner(model, self.counts)
         self.optimizer = self.arm.optimiser.make(
@@ -153,8 +128,6 @@ def race(job: Job, plan: TournamentPlan, ground: Ground) -> Race:
         tuning_nats = _tuning_loss(runner, ground) if finished else float("nan")
     return Race(
         arm=job.arm,
-        vocabulary=job.cell.vocabulary,
-        width=job.cell.width,
         rate=job.rate,
         seed=job.seed,
         tuning_nats=tuning_nats if np.isfinite(tuning_nats) else None,
@@ -179,43 +152,3 @@ def _batches(data: npt.NDArray[np.integer], plan: TournamentPlan, seed: int) -> 
         order = torch.randperm(len(data), generator=generator).numpy()
         for start in range(0, len(order) - plan.batch + 1, plan.batch):
             yield torch.from_numpy(data[order[start : start + plan.batch]]).long()
-
-
-TURNS = 4  # times that every arm is timed; the first turn only warms up
-STEPS = 3  # steps of a turn
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """The processor seconds of a step of each of `arms`, on one thread."""
-
-    arms: list[str]
-    seconds_a_step: list[float]
-
-    def of(self, arm: str) -> float:
-        """Return the seconds of one arm."""
-        return self.seconds_a_step[self.arms.index(arm)]
-
-
-def pace(
-    arms: Sequence[str], cell: GridCell, plan: TournamentPlan, ground: Ground, seed: int
-) -> Pace:
-    """Time a few steps of every arm; return the median over the turns but the first.
-
-    The runs themselves lie hours from each other, beside whatever else was done meanwhile. Here the
-    arms take turns, so that what else the machine does falls on all alike.
-    """
-    rate = min(plan.rates)
-    with alone(seed):
-        jobs = [Job(arm=arm, cell=cell, rate=rate, seed=seed) for arm in arms]
-        runners = [Runner(job, plan, ground) for job in jobs]
-        turns = [[_seconds_a_step(runner) for runner in runners] for _ in range(TURNS)]
-    medians = np.median(turns[1:], axis=0)
-    return Pace(arms=list(arms), seconds_a_step=medians.tolist())
-
-
-def _seconds_a_step(runner: Runner) -> float:
-    start = time.process_time()
-    for _ in range(STEPS):
-        runner.step()
-    return (time.process_time() - start) / STEPS

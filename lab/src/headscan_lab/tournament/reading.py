@@ -1,6 +1,6 @@
-"""Numbers read off one race: at a loss, after a time, at its end; and their means over seeds."""
+"""Numbers read off one race: at a loss and at its end; and their means over seeds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -33,7 +33,7 @@ def at_loss(race: Race, nats: float) -> dict[str, float | None]:
     """Return every number of a run where its held-out loss first falls to `nats`.
 
     Numbers are linear between moments. All are None where the loss never falls so far, or begins
-    below. `tokens` and `seconds` are those used until then.
+    below. `tokens` are those used until then.
     """
     for earlier, later in pairwise(race.moments):
         if not earlier.nats > nats >= later.nats:
@@ -42,10 +42,9 @@ def at_loss(race: Race, nats: float) -> dict[str, float | None]:
         numbers = {name: _between(earlier, later, name, share) for name in SHAPES}
         step = _between(earlier, later, "step", share)
         assert step is not None
-        numbers["seconds"] = None if race.seconds_a_step is None else step * race.seconds_a_step
         numbers["tokens"] = step * race.tokens_a_step
         return numbers
-    return dict.fromkeys((*SHAPES, "seconds", "tokens"))
+    return dict.fromkeys((*SHAPES, "tokens"))
 
 
 def _between(earlier: Moment, later: Moment, name: str, share: float) -> float | None:
@@ -54,26 +53,6 @@ def _between(earlier: Moment, later: Moment, name: str, share: float) -> float |
     return None if start is None or end is None else start + share * (end - start)
 
 
-def at_seconds(race: Race, seconds: float) -> float | None:
-    """Return the held-out loss after `seconds` of processor time of training.
-
-    It is None where the run did not last so long.
-    """
-    if not race.seconds_a_step:
-        return None
-    step = seconds / race.seconds_a_step
-    for earlier, later in pairwise(race.moments):
-        if earlier.step <= step <= later.step:
-            share = (step - earlier.step) / (later.step - earlier.step)
-            return earlier.nats + share * (later.nats - earlier.nats)
-    return None
-
-
 def final_nats(race: Race) -> float | None:
     """Return the held-out loss at the end of a run; None where the run did not come to its end."""
     return None if race.tuning_nats is None else race.moments[-1].nats
-
-
-def mean_seconds(races: Sequence[Race]) -> float:
-    """Return the processor seconds of a run, the mean over seeds."""
-    return float(np.mean([race.seconds for race in races])) if races else 0.0

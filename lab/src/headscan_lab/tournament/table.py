@@ -5,49 +5,70 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headscan.run import DataFrame, Result, Row, tidy
-from headscan_lab.tournament.differences import ArmDifference
 from headscan_lab.tournament.moment import SHAPES
 from headscan_lab.tournament.plan import TournamentPlan
 from headscan_lab.tournament.race import Race
-from headscan_lab.tournament.reading import at_loss, at_seconds, final_nats, mean_over_seeds
+from headscan_lab.tournament.reading import at_loss, final_nats, mean_over_seeds
+from headscan_lab.tournament.variants import ARMS
+
+COMPARED = {
+    "average_cosine": "average_cosine_at_matched_loss",
+    "effective_rank_without_ones": "effective_rank_without_ones_at_matched_loss",
+    "heldout_nats": "heldout_nats",
+}
+"""The numbers of which each arm has the difference from its reference, and their columns."""
 
 
-def arm_row(races: Sequence[Race], *, about: str, matched: float, seconds: float) -> Row:
-    """Return the row of one arm at one rate in one cell.
+def numbers_of_race(race: Race, matched: float) -> dict[str, float | None]:
+    """Return the numbers of a run: at its end, and where its loss first falls to `matched` nats."""
+    shapes = at_loss(race, matched)
+    numbers: dict[str, float | None] = {
+        "heldout_nats": final_nats(race),
+        "tokens_to_matched_loss": shapes["tokens"],
+    }
+    for name in SHAPES:
+        column = name if name.startswith("kept") else f"{name}_at_matched_loss"
+        numbers[column] = shapes[name]
+    return numbers
 
-    Every number has its NAME_interval over seeds.
+
+def arm_row(
+    races: Sequence[Race], *, matched: float, references: Sequence[Race] = (), arms: int = 1
+) -> Row:
+    """Return the row of one arm at one rate; every number has its NAME_interval over seeds.
 
     Args:
         races: those of the arm's seeds.
         matched: the loss in nats at which shapes are read.
-        seconds: the processor time after which the loss at equal time is read.
+        references: the races of the arm that it is compared with, by the same seeds. Intervals of
+            the differences are so wide that those of `arms` arms hold together with 95 %.
     """
-    first = races[0]
-    matching = [at_loss(race, matched) for race in races]
-    numbers: dict[str, list[float | None]] = {
-        "heldout_nats": [final_nats(race) for race in races if race.tuning_nats is not None],
-        "heldout_nats_at_equal_seconds": [at_seconds(race, seconds) for race in races],
-        "seconds_a_step": [race.seconds_a_step for race in races],
-        "tokens_to_matched_loss": [shapes["tokens"] for shapes in matching],
-        "seconds_to_matched_loss": [shapes["seconds"] for shapes in matching],
-    }
-    for name in SHAPES:
-        column = name if name.startswith("kept") else f"{name}_at_matched_loss"
-        numbers[column] = [shapes[name] for shapes in matching]
+    by_seed = {race.seed: numbers_of_race(race, matched) for race in races}
+    reference_by_seed = {race.seed: numbers_of_race(race, matched) for race in references}
+    tokens = [numbers["tokens_to_matched_loss"] for numbers in by_seed.values()]
     cells: dict[str, object] = {
-        "arm": first.arm,
-        "about": about,
-        "vocabulary": first.vocabulary,
-        "width": first.width,
-        "rate": first.rate,
+        "arm": races[0].arm,
+        "about": ARMS[races[0].arm].about,
+        "rate": races[0].rate,
         "seeds": len(races),
         "matched_loss": matched,
-        "seeds_that_reach_it": sum(shapes["tokens"] is not None for shapes in matching),
+        "seeds_that_reach_it": sum(count is not None for count in tokens),
+        "reference": references[0].arm if references else None,
     }
-    for name, values in numbers.items():
-        mean, interval = mean_over_seeds(values)
+    for name in next(iter(by_seed.values())):
+        mean, interval = mean_over_seeds([numbers[name] for numbers in by_seed.values()])
         cells[name] = mean
         cells[f"{name}_interval"] = interval
+    for name, column in COMPARED.items():
+        differences = []
+        for seed in by_seed.keys() & reference_by_seed.keys():
+            value = by_seed[seed][column]
+            reference = reference_by_seed[seed][column]
+            if value is not None and reference is not None:
+                differences.append(value - reference)
+        mean, interval = mean_over_seeds(differences, level=1 - 0.05 / arms)
+        cells[f"{name}_less_reference"] = mean
+        cells[f"{name}_less_reference_interval"] = interval
     return Row(cells)
 
 
@@ -81,17 +102,13 @@ class TournamentResult(Result):
 
     Attributes:
         plan: what was trained.
-        seeds: seeds of every arm in the first cell.
-        matched_loss: nats at which arms are compared in the first cell. In another cell they are
-            compared as far below the loss of its unigram law.
-        equal_seconds: processor time at which `heldout_nats_at_equal_seconds` is read: that of the
-            quickest arm.
-        arms: a row an arm, at its best rate in the first cell, the lowest held-out loss first; each
-            number with its interval over seeds, and `sentence`.
+        seeds: seeds of every arm.
+        matched_loss: nats at which arms are compared.
+        arms: a row an arm at its best rate, the lowest held-out loss first; each number with its
+            interval over seeds. NAME_less_reference is the difference from the first arm of the
+            same architecture, paired by seed.
         rates: the same at every rate.
-        others: the same in the other cells.
         curves: the shape against the held-out loss, a row an arm and level.
-        differences: the differences that the sentences are made of.
         races: every run with its moments.
     """
 
@@ -100,12 +117,9 @@ class TournamentResult(Result):
     plan: TournamentPlan
     seeds: int
     matched_loss: float
-    equal_seconds: float
     arms: list[Row]
     rates: list[Row]
-    others: list[Row]
     curves: list[Row]
-    differences: list[ArmDifference]
     races: list[Race]
 
     def arm(self, name: str) -> Row:

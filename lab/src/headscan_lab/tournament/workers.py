@@ -1,7 +1,7 @@
 """Races in several processes at once; their numbers do not depend on how many there are."""
 
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +15,7 @@ Start = Callable[[Sequence[Job]], list[Callable[[], Race]]]
 
 
 @contextmanager
-def workers(processes: int, plan: TournamentPlan, grounds: Mapping[str, Ground]) -> Iterator[Start]:
+def workers(processes: int, plan: TournamentPlan, ground: Ground) -> Iterator[Start]:
     """Give a function that starts jobs.
 
     Jobs run in processes of their own. With one process, a job runs when its race is waited for.
@@ -23,12 +23,12 @@ def workers(processes: int, plan: TournamentPlan, grounds: Mapping[str, Ground])
     if processes == 1:
 
         def start_here(jobs: Sequence[Job]) -> list[Callable[[], Race]]:
-            return [partial(race, job, plan, grounds[job.cell.name]) for job in jobs]
+            return [partial(race, job, plan, ground) for job in jobs]
 
         yield start_here
         return
 
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _set_up, (plan, dict(grounds)))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _set_up, (plan, ground))
 
     def start_in_pool(jobs: Sequence[Job]) -> list[Callable[[], Race]]:
         return [pool.submit(_race_in_worker, job).result for job in jobs]
@@ -50,16 +50,16 @@ def stop(pool: ProcessPoolExecutor) -> None:
         process.kill()
 
 
-_worker_setup: list[tuple[TournamentPlan, dict[str, Ground]]] = []
-"""The plan and the grounds of a worker process, set when it starts."""
+_worker_setup: list[tuple[TournamentPlan, Ground]] = []
+"""The plan and the windows of a worker process, set when it starts."""
 
 
-def _set_up(plan: TournamentPlan, grounds: dict[str, Ground]) -> None:
+def _set_up(plan: TournamentPlan, ground: Ground) -> None:
     # Ctrl-C reaches all processes; only the one that waits shall report it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _worker_setup[:] = [(plan, grounds)]
+    _worker_setup[:] = [(plan, ground)]
 
 
 def _race_in_worker(job: Job) -> Race:
-    plan, grounds = _worker_setup[0]
-    return race(job, plan, grounds[job.cell.name])
+    plan, ground = _worker_setup[0]
+    return race(job, plan, ground)

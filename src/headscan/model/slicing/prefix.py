@@ -1,6 +1,5 @@
 """One more token after a known prefix: outputs at the next position, by a key-value cache."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +8,6 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from headscan.model.slicing.sliced_model import SlicedModel
-from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.model.traits import random_ids
 
 AGREEMENT = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
@@ -29,10 +27,12 @@ NOISE_CANDIDATES = (NOISE_ROWS, 32)
 class _SharedCache(DynamicCache):
     """A cache of P prefixes from which N candidates may read at once.
 
-    `rows` has the prefix of each candidate; while it is set, reading stores nothing.
+    `rows` has the prefix of each candidate; while it is set, reading stores nothing. `begun`: it
+    holds what stands in front of a text (`Lens.frame`).
     """
 
     rows: Tensor | None = None
+    begun = False
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -71,7 +71,6 @@ class Prefix:
         ids: the prompts [P, t].
         cached: whether a cache is used.
         passes: token positions computed so far, the cost.
-        notes: sentences about smaller batches after running out of memory.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class Prefix:
         self.ids = ids[:, :0].to(cut.lens.device)
         self.cached = can_cache(cut) if cached is None else cached
         self.passes = 0
-        self.notes: list[str] = []
         self.batch = LARGEST_BATCH
         self._cache = _SharedCache()
         if ids.shape[1]:
@@ -101,6 +99,7 @@ class Prefix:
         embeds = self.cut.embed(ids)
         if self.cached:
             self._behind(None, embeds)
+            self._cache.begun = True
             self.passes += ids.numel()
         self.ids = torch.cat([self.ids, ids], dim=1)
 
@@ -129,7 +128,7 @@ class Prefix:
             return self.cut.states(inputs_embeds=prompts, grad=grad)[:, -1].float()
 
         self.passes += len(rows) * (1 if self.cached else self.length + 1)
-        return self._split(run, len(rows))
+        return self.cut.in_batches(run, len(rows), self.batch)
 
     def following(self, ids: Int[Tensor, "N s"]) -> Float[Tensor, "N s width"]:
         """Return the outputs at the next s positions, in float32, if the one prompt has ids[n].
@@ -145,7 +144,7 @@ class Prefix:
             return self._behind(rows, embeds)
 
         self.passes += ids.numel()
-        return self._split(run, len(ids))
+        return self.cut.in_batches(run, len(ids), self.batch)
 
     def _behind(
         self, rows: Tensor | None, embeds: Tensor, grad: bool = False
@@ -157,12 +156,6 @@ class Prefix:
         self._cache.rows = rows
         extra = {"past_key_values": self._cache, "use_cache": True}
         return self.cut.states(inputs_embeds=embeds, grad=grad, extra=extra).float()
-
-    def _split(self, run: Callable[[slice], Tensor], count: int) -> Tensor:
-        outputs, self.batch, note = split_on_exhaustion(run, count, self.batch)
-        if note:
-            self.notes.append(note)
-        return outputs
 
 
 def can_cache(cut: SlicedModel) -> bool:

@@ -1,7 +1,7 @@
 """The description of a slice: which part of a model is run and of its output is seen."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.run import BadInput, halving
+from headscan.run import BadInput
 
 RANDOM = re.compile(r"^random\((\d+)(?:,(\d+))?\)$")
 RANGE = re.compile(r"^\s*(-?\d*)\s*(:?)\s*(-?\d*)\s*$")
@@ -194,36 +194,3 @@ class SliceSpecification:
     def but(self, **changes: Any) -> Self:
         """Return the same slice with some attributes changed."""
         return replace(self, **changes)
-
-
-def split_on_exhaustion(
-    run: Callable[[slice], Tensor], count: int, batch: int
-) -> tuple[Tensor, int, str | None]:
-    """Run `run(slice)` over `count` rows in batches, of half the size when memory runs out.
-
-    Returns:
-        The results concatenated, the size that went well, and a sentence if it had to shrink.
-
-    >>> def run(part):
-    ...     if part.stop - part.start > 3:
-    ...         raise MemoryError
-    ...     return torch.arange(part.start, part.stop)
-    >>> split_on_exhaustion(run, 5, 8)
-    (tensor([0, 1, 2, 3, 4]), 2, 'Memory ran out with batches of 8; batches of 2 are used.')
-    """
-    results = [] if count else [run(slice(0, 0))]
-
-    def work(begin: int, end: int) -> None:
-        results.append(run(slice(begin, end)))
-
-    size = halving(
-        count,
-        work,
-        least="Memory runs out even for a single candidate: use a shorter prompt or a smaller "
-        "model.",
-        size=batch,
-    )
-    note = None
-    if size < batch:
-        note = f"Memory ran out with batches of {batch}; batches of {size} are used."
-    return torch.cat(results), size, note

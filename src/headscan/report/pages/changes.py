@@ -10,15 +10,14 @@ import plotly.graph_objects as go
 from headscan.report.kit import Figure, Head, Section, Term, page, section, table
 from headscan.report.kit.figures import lines
 from headscan.report.kit.words import named, number
+from headscan.report.pages.contexts import context_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headscan.comparison.result import (
-        ChangedContext,
         ChangesResult,
         LayerChange,
-        MovedToken,
         TokenChange,
     )
 
@@ -136,37 +135,10 @@ def contexts(result: ChangesResult) -> Section:
             "controls", "Largest divergence of a control at this position.", unit=NATS, places=3
         ),
     }
-    numbers = table(
-        result.contexts,
-        (Term("context"), _context_text),
-        "divergence",
-        "controls",
-        (Term("rose", "Probability before and after."), partial(_moved, "risen")),
-        (Term("fell", "Probability before and after.", where="page"), partial(_moved, "fallen")),
-        (Term("follows", "The token that follows in the text.", where="page"), _following),
-        terms=terms,
-        title="Contexts",
-    )
+    numbers = context_table(result.contexts, "controls", terms=terms)
     lead = (
         f"The positions with the largest divergence; {result.contexts_beyond:,} of "
         f"{result.tokens:,} are beyond {number(result.context_limit)} nats, which the controls "
         "reach nowhere."
     )
     return Section("The most telling contexts", lead, [numbers], name="contexts")
-
-
-def _context_text(context: ChangedContext) -> str:
-    return "… " + " ".join(context.text.split())
-
-
-def _following(context: ChangedContext) -> str:
-    return context.following
-
-
-def _moved(field: str, context: ChangedContext) -> str:
-    """Return the token that moved most, with its probability before and after."""
-    moved: list[MovedToken] = getattr(context, field)
-    if not moved:
-        return ""
-    first = moved[0]
-    return f"{first.token} {number(first.before, 2)} → {number(first.after, 2)}"

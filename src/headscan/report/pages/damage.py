@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from headscan.report.kit import Figure, Head, Prose, Section, Table, Term, page, section, table
 from headscan.report.kit.figures import lines
 from headscan.report.kit.words import named, number
+from headscan.report.pages.contexts import context_table
 
 if TYPE_CHECKING:
     from headscan.comparison.result import DamageResult
@@ -47,6 +48,32 @@ TERMS = {
     "top1_agreement": Term(
         "top-1", "Predictions whose likeliest token is the first model's.", range=(0, 1), places=3
     ),
+    "probability_change": Term(
+        "probability",
+        "Change of the probability of the token that follows.",
+        places=4,
+        where="page",
+    ),
+    "probability_rms": Term(
+        "probability, root mean square",
+        "Root mean square of that change.",
+        places=4,
+        where="page",
+    ),
+    "perplexity_first": Term("perplexity before", "Of the first model.", where="page"),
+    "perplexity_second": Term("perplexity", "Of the second model."),
+    "perplexity_ratio": Term(
+        "ratio", "Of the second model's perplexity to the first's.", places=4, spread=True
+    ),
+    "level": Term("level"),
+    "probability_fall": Term(
+        "probability lost",
+        "Fall of the probability of the token that follows.",
+        places=4,
+    ),
+    "divergence": Term("divergence", "KL(first ‖ second).", unit="nats", places=3),
+    "before": Term("before", "Probability of the token that follows, first model.", places=3),
+    "after": Term("after", "Probability of the token that follows, second model.", places=3),
     "share": Term(
         "share",
         "Share of the second model's divergence; in the accumulated mode, what this part adds.",
@@ -107,6 +134,9 @@ CHANGED_NUMBERS = {
     "bits_upper": "the bits",
 }
 COSTS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
+PERPLEXITIES = ("perplexity_first", "perplexity_second", "perplexity_ratio")
+PROBABILITIES = ("probability_change", "probability_rms")
+TAIL = ("kl", "probability_fall")
 STATE_ERRORS = ("relative_error", "mean_direction_error", "outlier_error")
 DAMAGE_LINES = {"alone in the first model": "kl", "given back where it is restored": "gain"}
 
@@ -146,7 +176,7 @@ def damage(result: DamageResult) -> Head:
 def _conclusion(row: Row, first: str, second: str) -> str:
     """Say if the change of the loss is significant, and how to set a limit."""
     interval = row.interval("loss_change")
-    limit = "To fail a build above a divergence, use --limit kl=VALUE --fail-on."
+    limit = "To fail a build above a divergence, use --limit VALUE --fail-on HS701."
     if interval is None:
         return limit
     if interval[0] > 0:
@@ -160,15 +190,30 @@ def _conclusion(row: Row, first: str, second: str) -> str:
 def parts(result: DamageResult) -> list[Section]:
     """Return the second model as a whole, the parts in both modes, and the choices."""
     totals = [row | {"of": name} for name, row in result.totals.items()]
-    costs = table(totals, "of", *COSTS, terms=TERMS, title="The whole")
+    columns = (*COSTS, *PERPLEXITIES, *PROBABILITIES)
+    costs = table(totals, "of", *columns, terms=TERMS, title="The whole")
     lead = "Parts were exchanged on the sample only."
-    sections = [Section("The whole", lead, [costs], name="whole")]
+    sections = [Section("The whole", lead, [costs], name="whole"), _tail(result)]
     isolated = [row for row in result.damage if row["mode"] == "isolated"]
     if isolated:
         sections.append(_part_by_part(result, isolated))
     if result.choices:
         sections.append(_choices(result))
     return sections
+
+
+def _tail(result: DamageResult) -> Section:
+    """Return the quantiles of the damage, and the predictions that it hurts most."""
+    levels = table(result.tail, "level", *TAIL, terms=TERMS, title="Tail")
+    section_parts = [levels]
+    if result.contexts:
+        worst = context_table(result.contexts, "before", "after", terms=TERMS)
+        section_parts.append(replace(worst, where="page"))
+    lead = (
+        "Quantiles over all predictions: at 99 %, one in 100 is hurt more. Below them the "
+        "predictions that diverge most, with the probability of the token that follows."
+    )
+    return Section("The worst predictions", lead, section_parts, name="tail")
 
 
 def _part_by_part(result: DamageResult, isolated: Sequence[Row]) -> Section:

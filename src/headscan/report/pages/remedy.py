@@ -71,6 +71,30 @@ TERMS = {
         where="page",
     ),
 }
+COMPRESSION_TERMS = TERMS | {
+    "compression": Term("compression"),
+    "bytes": Term("bytes", "Bytes a vector.", places=0),
+    "dimensions": Term("dimensions", "Dimensions after the map.", places=0, where="page"),
+    "neighbours_kept": Term(
+        "neighbours kept",
+        "Share of a vector's ten nearest by exact cosine that are still among the ten nearest.",
+        places=3,
+        spread=True,
+    ),
+    "encode_rate": Term(
+        "compressed a second",
+        "Vectors that one processor of this machine compresses in a second.",
+        places=0,
+        where="page",
+    ),
+    "search_rate": Term(
+        "searched a second",
+        "Compressed vectors that one processor of this machine scores for a query in a second, "
+        "with numpy.",
+        places=0,
+        where="page",
+    ),
+}
 DRIFT_TERMS = {
     "value": Term("value", "With its 95 % interval by rows.", places=3, spread=True),
 }
@@ -169,6 +193,27 @@ def _gains(rows: list[Row], title: str, gain: str) -> go.Figure:
         error_x={"array": above, "arrayminus": below, "thickness": 1.5, "width": 4},
     )
     return figure.add_vline(x=0, line={"width": 1, "dash": "dot"})
+
+
+@section("remedy", 15)
+def compressed(result: RemedyResult) -> list[Section] | None:
+    """Return what each compression loses on each set of pairs; None where none was tried."""
+    sections = []
+    for name in dict.fromkeys(row.text("pairs") for row in result.compressed):
+        rows = [row for row in result.compressed if row["pairs"] == name]
+        columns = ["bytes", "dimensions"]
+        for number in ("recall_at_1", "recall_at_1_gain", "ndcg_at_10", "ndcg_at_10_gain"):
+            if any(number in row for row in rows):
+                columns.append(number)
+        columns += ["neighbours_kept", "encode_rate", "search_rate"]
+        title = f"Compressions: {name}" if name else "Compressions"
+        numbers = table(rows, "compression", *columns, terms=COMPRESSION_TERMS, title=title)
+        lead = (
+            f"{result.recommended} finds most in so many bytes. Each has as many dimensions as "
+            "fit; documents are compressed, queries are not."
+        )
+        sections.append(Section(title, lead, [numbers], name=title.replace(" ", "-")))
+    return sections or None
 
 
 @section("remedy", 20)

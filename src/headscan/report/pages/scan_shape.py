@@ -39,8 +39,8 @@ SINKS_NOTE = (
     "of their window)"
 )
 RANKS_NOTE = (
-    "top share and eff. rank count the common direction; part. ratio and iso-score leave it out, "
-    "and may exceed them"
+    "top share and eff. rank are uncentred and count the common direction; part. ratio and "
+    "iso-score are centred and may exceed them; --measures spectra gives both of each"
 )
 NULL_DESCRIPTIONS = {
     "random-init": "the same architecture with random weights",

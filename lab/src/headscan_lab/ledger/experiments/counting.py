@@ -8,10 +8,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
+from headscan.ntp import SoftLabels
 from headscan.text import documents
+from headscan.text.counts import count
+from headscan.text.source import Counting
 from headscan_lab.ledger.measurement import Measurement, exactly, mean_of
 from headscan_lab.ledger.statement import Observation, Region, Statement, enter
 
@@ -28,6 +32,27 @@ def words_of(text: str) -> list[str]:
 
         source = " ".join(topics.values())
     return re.findall(r"[a-z']+", source.lower())
+
+
+COMMON_WORDS = 60
+
+
+@cache
+def story_labels(
+    seed: int, *, order: int, words: int = 2000
+) -> tuple[npt.NDArray[np.int64], SoftLabels]:
+    """Return contexts [m, order] and soft labels of a piece of the shipped stories.
+
+    The 59 commonest words stand for themselves, all others for one more.
+    """
+    text = words_of("stories")
+    start = int(np.random.default_rng(seed).integers(0, len(text) - words))
+    piece = text[start : start + words]
+    commonest = Counter(piece).most_common(COMMON_WORDS - 1)
+    numbers = {word: number for number, (word, _) in enumerate(commonest)}
+    ids = np.array([numbers.get(word, COMMON_WORDS - 1) for word in piece])
+    counts = count([ids], COMMON_WORDS, Counting(order=order))
+    return np.asarray(counts.contexts, dtype=np.int64), SoftLabels.of(counts.matrix())
 
 
 def rank_shares(words: list[str], seed: int, rank: int) -> list[float]:

@@ -6,6 +6,7 @@ import numpy as np
 
 import headscan.ntp as ntp
 from headscan_lab import theory
+from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.measurement import Measurement, exactly
 from headscan_lab.ledger.statement import Observation, Region, Statement, enter
 
@@ -66,7 +67,7 @@ def _printed_cosines(_model: str, _seed: int) -> Observation:
 
 def _other_supports(seed: int) -> Measurement:
     """Return the same difference for the supports of a small text, which are no k-subsets."""
-    supports = theory.story_labels(1, 20, seed)[1].supports
+    supports = story_labels(seed, order=1, words=200)[1].supports
     solution = ntp.svm(supports, gap=1e-6)
     difference = float(np.abs(solution.logits - supports.centred()).max())
     return _largest("supports of a small text", [difference])

@@ -8,6 +8,7 @@ import numpy as np
 
 import headscan.ntp as ntp
 from headscan_lab import theory
+from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.measurement import Measurement, mean_of
 from headscan_lab.ledger.statement import Observation, Region, Statement, enter
 from headscan_lab.theory.features import FeatureRun, train_features
@@ -307,7 +308,7 @@ enter(
 
 def _axis_order(seed: int, init: float) -> float:
     """Return the rank correlation of a support axis's rank with the steps to half of it."""
-    _, labels = theory.story_labels(1, 100, seed)
+    _, labels = story_labels(seed, order=1)
     spectrum = ntp.support_spectrum(labels)
     steps = [2**exponent for exponent in range(3, 10)]
     axes = min(10, len(spectrum.sigma))
@@ -350,7 +351,7 @@ enter(
         counts=Region(0.5, None),
         control="axes in a drawn order",
         turned_by="a correlation below 0.5",
-        range="starts of 0.001 and 0.01; three texts of a small grammar",
+        range="starts of 0.001 and 0.01; three pieces of the shipped stories, a word of context",
         models="made here",
         observe=_axes_in_order,
         planted=_no_order,

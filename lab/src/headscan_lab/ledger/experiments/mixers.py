@@ -14,14 +14,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import LlamaConfig, LlamaModel
 
 from headscan.model import Lens
 from headscan.model.inputs import IdsLike
 from headscan.model.mixer import MixerConfig, MixerModel
 from headscan.model.slicing import Slice
 from headscan.run import Json
-from headscan.training.losses import ce_loss
 from headscan_lab.ledger.language import VOCABULARY, language
 from headscan_lab.ledger.measurement import Measurement, share_of
 from headscan_lab.ledger.statement import Observation, Region, Statement, enter
@@ -80,8 +78,7 @@ def leak_check(
 
 
 SLOTS = 12  # tokens of a text
-SIZE = VOCABULARY
-MIXER_PROMPTS = 6
+MIXER_PROMPTS = 24  # of a seed
 ROWS_AT_ONCE = 128
 
 
@@ -113,46 +110,22 @@ class Recall:
         }
 
 
-def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0) -> Any:
-    """Return a body on embeddings N(0, 1), as published.
-
-    Args:
-        kind: a mixer's mixing, or "llama".
-        trained: steps of training on a made-up language.
-    """
+def mixer(mixing: str, width: int, seed: int) -> MixerModel:
+    """Return one untrained block on embeddings N(0, 1), as published."""
     torch.manual_seed(seed)
-    model: Any = _llama(width, blocks) if kind == "llama" else _mixer(kind, width, blocks)
-    if trained:
-        _train(model, trained, seed)
-    return model.eval().requires_grad_(False)
-
-
-def _llama(width: int, blocks: int) -> LlamaModel:
-    return LlamaModel(
-        LlamaConfig(
-            vocab_size=SIZE,
-            hidden_size=width,
-            intermediate_size=4 * width,
-            num_hidden_layers=blocks,
-            num_attention_heads=4,
-            max_position_embeddings=SLOTS,
-        )
-    )
-
-
-def _mixer(mixing: str, width: int, blocks: int) -> MixerModel:
     options: dict[str, Any] = {"mixing": mixing}
     if mixing == "expanded":
         options["mixing_expansion"] = 1
-    return MixerModel(
-        MixerConfig(
-            vocab_size=SIZE,
-            hidden_size=width,
-            num_hidden_layers=blocks,
-            max_position_embeddings=SLOTS,
-            **options,
-        )
+    config = MixerConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=width,
+        num_hidden_layers=1,
+        max_position_embeddings=SLOTS,
+        **options,
     )
+    model: Any = MixerModel(config)
+    mixer_model: MixerModel = model.eval().requires_grad_(False)
+    return mixer_model
 
 
 def recall(
@@ -161,22 +134,18 @@ def recall(
     first: int,
     seed: int = 0,
     steps: int = 150,
-    blocks: int | None = None,
     rate: float = 0.1,
-    ids: Tensor | None = None,
+    ids: Tensor,
 ) -> Recall:
-    """Recover texts from the outputs of a block at the positions from `first` on.
+    """Recover texts from the last block's outputs at the positions from `first` on.
 
     The descent is Adam on the mean absolute difference, from embeddings drawn as the table's own;
     its rate falls to zero.
 
     Args:
-        blocks: how many blocks are run; None: all.
-        ids: the texts int [n, T]; by default MIXER_PROMPTS texts of SLOTS tokens of the made-up
-            language.
+        ids: the texts int [n, T].
     """
-    ids = language(seed + 50_000_000, MIXER_PROMPTS, SLOTS) if ids is None else ids
-    run = _runner(model, blocks)
+    run = _runner(model)
     table = model.get_input_embeddings().weight.detach()
     target = run(table[ids])[:, first:]
     torch.manual_seed(seed)
@@ -221,13 +190,13 @@ def _search(
     return torch.tensor(hits)[:, None], min(margins)
 
 
-def _runner(model: Any, blocks: int | None) -> Callable[[Tensor], Tensor]:
-    """Return a function from embeddings to the output of a mixer's block (None: the last)."""
+def _runner(model: Any) -> Callable[[Tensor], Tensor]:
+    """Return a function from embeddings to the last block's output."""
 
     def run(embeddings: Tensor) -> Tensor:
         if isinstance(model, MixerModel):
             states = embeddings
-            for layer in model.layers[:blocks]:
+            for layer in model.layers:
                 states = layer(states)
             return states
         last: Tensor = model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
@@ -236,41 +205,28 @@ def _runner(model: Any, blocks: int | None) -> Callable[[Tensor], Tensor]:
     return run
 
 
-def _train(model: Any, steps: int, seed: int) -> None:
-    """Train a body to predict next tokens, with a head that is then dropped."""
-    head = torch.nn.Linear(model.config.hidden_size, SIZE, bias=False)
-    optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-3)
-    for step in range(steps):
-        ids = language(100_000 * seed + step, 32, SLOTS)
-        states = model(input_ids=ids).last_hidden_state[:, :-1].flatten(0, 1)
-        loss = ce_loss(states, head.weight, ids[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
 WIDTHS = (64, 256, 512)
 SEEDS = 3
 
 
 @cache
-def _hidden(mixing: str, width: int, seed: int, first: int = 1) -> tuple[Measurement, Measurement]:
+def _hidden(mixing: str, width: int, seed: int) -> tuple[Measurement, Measurement]:
     """Return the shares of hidden first tokens that a descent and a search find."""
     found = []
     searched = []
     for number in range(SEEDS):
         training = SEEDS * seed + number
-        model = body(mixing, width, 1, seed=training)
-        ids = language(training + 50_000_000, 8, SLOTS)
-        recovered = recall(model, first=first, seed=training, ids=ids)
+        model = mixer(mixing, width, training)
+        ids = language(training + 50_000_000, MIXER_PROMPTS, SLOTS)
+        recovered = recall(model, first=1, seed=training, ids=ids)
         assert recovered.hidden is not None
         assert recovered.exact is not None
         found.append(recovered.hidden.numpy())
         searched.append(recovered.exact.numpy())
     name = f"{mixing}, {width} wide"
     return (
-        share_of(name, found, chance=1 / SIZE),
-        share_of(f"{name}, by search", searched, chance=1 / SIZE),
+        share_of(name, found, chance=1 / VOCABULARY),
+        share_of(f"{name}, by search", searched, chance=1 / VOCABULARY),
     )
 
 
@@ -303,7 +259,7 @@ enter(
         counts=Region(0.6, None),
         control="the expanded mixer of the same width; narrower mixers; a search",
         turned_by="a share below 0.6",
-        range="three seeds; widths of 64 and 256 beside",
+        range="three seeds, 24 prompts each; widths of 64 and 256 beside",
         models="made here",
         published="perfect at 512, 'iario, the Idea' at 256",
         observe=_flat,
@@ -322,7 +278,7 @@ enter(
         counts=Region(None, 0.2),
         control="the flat mixer of the same width; a search",
         turned_by="a share above 0.2",
-        range="widths of 64 and 512; three seeds",
+        range="widths of 64 and 512; three seeds, 24 prompts each",
         models="made here",
         published="'it, but ario, the Idea' at 512",
         observe=_expanded,

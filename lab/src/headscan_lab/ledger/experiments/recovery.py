@@ -21,6 +21,7 @@ from headscan.model.slicing import Slice, SlicedModel
 from headscan_lab.ledger.measurement import Measurement, share_of
 from headscan_lab.ledger.models import (
     DEFAULT_MODEL,
+    EIGHT_BITS,
     LARGE_TABLE,
     RANDOM_VOCABULARY,
     lens_of,
@@ -68,15 +69,14 @@ class Recovery:
         at: the slice; "deep" is the last block but one.
         untrained: whether the weights are drawn anew.
         extra: a prompt's own tokens and so many others are allowed; None: the whole vocabulary.
-        scored: all tokens, those without an output of their own, or tokens anywhere in the answer.
+        scored: all tokens, or those without an output of their own.
     """
 
     at: str = "block.0"
     method: Literal["indirect", "direct"] = "indirect"
-    loss: Literal["l1", "l2", "cosine", "linear"] = "l1"
     extra: int | None = None
     untrained: bool = False
-    scored: Literal["all", "hidden", "anywhere"] = "all"
+    scored: Literal["all", "hidden"] = "all"
 
 
 @dataclass(eq=False)
@@ -128,8 +128,6 @@ def allowed_tokens(vocabulary: int, ids: Tensor, extra: int, seed: int) -> Tenso
 
 def _hits(tokens: Tensor, task: _Task, scored: str) -> Tensor:
     """Return which scored tokens were found, [prompts, positions], 0 or 1."""
-    if scored == "anywhere":
-        return (task.ids[:, :, None] == tokens[:, None, :]).any(-1).double()
     found = (tokens == task.ids).double()
     if scored == "hidden":
         shown = set(task.ready.kept(LENGTH))
@@ -162,9 +160,7 @@ def _tuned(lens: Lens, kind: str, recovery: Recovery, seed: int) -> Tuned:
     for base in candidates[:3] if large else candidates:
         if best == 1.0:
             break
-        settings = replace(
-            base, loss=recovery.loss, steps=STEPS, seed=seed, check_every=25, null_space=False
-        )
+        settings = replace(base, steps=STEPS, seed=seed, check_every=25, null_space=False)
         vectors = task.descended(settings).vectors
         decodings: tuple[Decoding, ...] = ("nearest", "pinv")
         for decoding in decodings:
@@ -184,7 +180,7 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
     lens = random_lens(kind, seed) if kind in ("llama", "gpt2") else lens_of(kind)
     large = lens.input_embeddings.numel() > LARGE_TABLE
     tuned = _tuned(lens, kind, recovery, seed)
-    count = 2 * PROMPTS if recovery.scored == "hidden" else PROMPTS  # one token a prompt
+    count = 4 * PROMPTS if recovery.scored == "hidden" else PROMPTS  # one token a prompt
     task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else count)
     chance = 1 / task.ready.vocabulary_size
     settings = tuned.settings
@@ -197,7 +193,7 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
         tokens = _decoded(task, replace(settings, steps=steps), tuned.decoding)
         hits = _hits(tokens, task, recovery.scored)
         shares.append(share_of(f"{steps} steps ({way})", [hits.numpy()], chance=chance))
-    published = replace(PUBLISHED[recovery.method], loss=recovery.loss, steps=STEPS, seed=seed)
+    published = replace(PUBLISHED[recovery.method], steps=STEPS, seed=seed)
     published_hits = _hits(_decoded(task, published, "pinv"), task, recovery.scored)
     shares.append(share_of("the published settings", [published_hits.numpy()], chance=chance))
     return (*shares, _searched(task, chance))
@@ -232,11 +228,13 @@ def _searched(task: _Task, chance: float) -> Measurement:
 
 
 def _observation(shares: tuple[Measurement, ...], region: Region) -> Observation:
+    """Return what was found; *optimiser* where a descent fails and a search finds the prompt."""
     short, long, published, searched = shares
-    fails = region.high is not None
     note: Literal["", "optimiser"] = ""
     why = ""
-    if fails and searched.value > 0.9 and long.value <= (region.high or 0.0):
+    found_enough = region.high if region.low is None else region.low
+    assert found_enough is not None
+    if searched.value > 0.9 and long.value <= found_enough:
         note = "optimiser"
         why = "A search finds the prompt in the same outputs (arXiv:2510.15511 proves it unique)."
     return Observation(values=[short, long], controls=[published, searched], note=note, why=why)
@@ -261,7 +259,7 @@ def _open(recovery: Recovery) -> Callable[[int], Measurement]:
 
     def measured(seed: int) -> Measurement:
         lens = random_lens("gpt2", seed, 64, 1)
-        start = replace(recovery, at="block.0", extra=None, scored="all", loss="l1")
+        start = replace(recovery, at="block.0", extra=None, scored="all")
         task = _task(lens, "gpt2", start, seed, PROMPTS)
         method: Literal["indirect", "direct"] = "indirect"
         if recovery.method == "direct":
@@ -276,8 +274,7 @@ def _open(recovery: Recovery) -> Callable[[int], Measurement]:
 _FOUND = "prompts of six tokens that a tuned descent finds"
 MEASURED = {
     "all": f"share of the tokens of 20 {_FOUND}",
-    "hidden": f"share of the first tokens, whose own output is hidden, of 40 {_FOUND}",
-    "anywhere": f"share of the tokens of 20 {_FOUND} anywhere in its answer",
+    "hidden": f"share of the first tokens, whose own output is hidden, of 80 {_FOUND}",
 }
 Suits = Literal["gpt2", "llama", "gpt2 or llama"]
 
@@ -294,7 +291,11 @@ def _enter(
     published: str = "",
     command: str = "",
 ) -> None:
-    """Enter a statement that a method finds a prompt, or does not."""
+    """Enter a statement that a method finds a prompt, or does not.
+
+    Args:
+        large: whether it is tried on large models, too; small ones are then tried in 8 bits beside.
+    """
 
     def observe(model: str, seed: int) -> Observation:
         if family == "gpt2 or llama":
@@ -304,7 +305,12 @@ def _enter(
             require_family(model, family)
         if not large:
             require_small(model)
-        return _observation(recovered(model, recovery, seed), counts)
+        observation = _observation(recovered(model, recovery, seed), counts)
+        if large and lens_of(model).input_embeddings.numel() <= LARGE_TABLE:
+            in_eight_bits = recovered(f"{EIGHT_BITS}{model}", recovery, seed)[0]
+            control = replace(in_eight_bits, name=f"weights of 8 bits, {in_eight_bits.name}")
+            observation.controls.append(control)
+        return observation
 
     works = counts.low is not None
     enter(
@@ -412,22 +418,6 @@ _enter(
     published="'masterlex is blue2', 'lex score2 seven years ago'",
     command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0[:, 1:, :]' --method "
     "indirect",
-)
-_enter(
-    "A9",
-    HIDDEN,
-    "Untrained self-attention alone gives the words of the prompt.",
-    Region(0.8, None),
-    Recovery(
-        at="block.0 only=attention residual=false causal=false",
-        loss="cosine",
-        scored="anywhere",
-        untrained=True,
-    ),
-    "llama",
-    published="'blue is The sky'",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0 only=attention "
-    "residual=false causal=false weights=fresh:0' --method indirect",
 )
 
 

@@ -92,9 +92,11 @@ def _cone(kind: str, seed: int) -> Observation:
             cosines = _cosines(trained, place)
             controls.append(number(place, cosines, "average cosine", (-1.0, 1.0)))
     random = states_of(f"{RANDOM_TWIN}{kind}", seed)
-    for place in ("first block", "middle block", "last block"):
+    random_controls = []
+    for place in ("middle block", "last block", "first block"):
         name = f"random weights, {place}"
-        controls.append(number(name, _cosines(random, place), "average cosine", (-1.0, 1.0)))
+        random_controls.append(number(name, _cosines(random, place), "average cosine", (-1.0, 1.0)))
+    controls = random_controls + controls
     return Observation(values=values, controls=controls)
 
 

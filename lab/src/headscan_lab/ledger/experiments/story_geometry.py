@@ -1,9 +1,8 @@
 """Statements of arXiv:2408.15417 on a transformer that is trained on contexts of stories."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,38 +10,17 @@ import numpy.typing as npt
 import headscan.ntp as ntp
 from headscan.ntp.contexts import observe
 from headscan.ntp.support_metrics import class_spread
-from headscan.text.counts import count
-from headscan.text.source import Counting
-from headscan_lab.ledger.experiments.counting import words_of
+from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.experiments.free_features import mean_number
 from headscan_lab.ledger.measurement import Measurement
 from headscan_lab.ledger.statement import Observation, Region, Statement, enter
-from headscan_lab.theory.features import pattern_similarity, train_features
+from headscan_lab.theory.features import pattern_similarity
 from headscan_lab.theory.transformer import train_transformer
 
 Floats = npt.NDArray[np.float64]
 
-COMMON_WORDS = 60
-TEXT_WORDS = 2000
-ORDER = 2
 TRAININGS = 3
 TRANSFORMER_STEPS = 1200
-
-
-@cache
-def story_contexts(seed: int) -> tuple[npt.NDArray[np.int64], ntp.SoftLabels]:
-    """Return contexts of two words and soft labels of a piece of the shipped stories.
-
-    The 59 commonest words stand for themselves, all others for one more.
-    """
-    words = words_of("stories")
-    start = int(np.random.default_rng(seed).integers(0, len(words) - TEXT_WORDS))
-    piece = words[start : start + TEXT_WORDS]
-    commonest = Counter(piece).most_common(COMMON_WORDS - 1)
-    numbers = {word: number for number, (word, _) in enumerate(commonest)}
-    ids = np.array([numbers.get(word, COMMON_WORDS - 1) for word in piece])
-    counts = count([ids], COMMON_WORDS, Counting(order=ORDER))
-    return np.asarray(counts.contexts, dtype=np.int64), ntp.SoftLabels.of(counts.matrix())
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +42,7 @@ class TransformerPoint:
 @lru_cache(maxsize=16)
 def transformer_course(seed: int, width: int) -> list[TransformerPoint]:
     """Return the course of a training of a two-block Llama on contexts of the stories."""
-    contexts, labels = story_contexts(seed)
+    contexts, labels = story_labels(seed, order=2)
     prediction = ntp.predict(labels)
     steps = (0, 50, 150, 500)
     checkpoints = train_transformer(
@@ -172,64 +150,5 @@ enter(
         models="made here",
         observe=_text_collapse,
         planted=_others_on_text,
-    )
-)
-
-
-@cache
-def _free_at_equal_loss(seed: int, width: int, start: int = 0) -> tuple[float, float]:
-    """Return the cosine of equal supports of free features at a transformer's loss, and CE - H."""
-    _, labels = story_contexts(seed)
-    until = max(transformer_course(seed, width)[-1].excess, 1e-3)
-    run = train_features(labels, width, 20_000, checkpoints=[], seed=start or seed, until=until)
-    several = labels.supports.sizes >= 2
-    classes = np.asarray(labels.supports.unique()[1])
-    spread = class_spread(run.contexts[several], classes[several])
-    assert spread is not None
-    return spread.same_cosine, run.records[-1].excess
-
-
-def _free_less_free(seed: int) -> Measurement:
-    """Return the difference of two trainings of free features from other starts."""
-    differences = []
-    for number in range(TRAININGS):
-        training = TRAININGS * seed + number
-        first = _free_at_equal_loss(training, WIDTHS[1])[0]
-        differences.append(first - _free_at_equal_loss(training, WIDTHS[1], training + 50)[0])
-    return mean_number("free features less free features from another start", differences)
-
-
-def _more_than_free(_model: str, seed: int) -> Observation:
-    values = []
-    controls = []
-    for width in WIDTHS:
-        differences = []
-        free = []
-        for number in range(TRAININGS):
-            training = TRAININGS * seed + number
-            cosine, _ = _free_at_equal_loss(training, width)
-            free.append(cosine)
-            differences.append(transformer_course(training, width)[-1].same - cosine)
-        values.append(mean_number(f"transformer less free features, {width} wide", differences))
-        controls.append(mean_number(f"free features, {width} wide", free))
-    return Observation(values=values, controls=controls)
-
-
-enter(
-    Statement(
-        id="L6",
-        document="later",
-        place="found here (no paper says it)",
-        statement="At equal loss a transformer collapses contexts of equal supports more than free "
-        "features, the theory's own model, do.",
-        measured="cosine of contexts with equal supports, transformer less free features at equal "
-        "CE - H",
-        counts=Region(0.02, None),
-        control="free features trained to the same CE - H",
-        turned_by="a difference below 0.02",
-        range=REAL_TEXT,
-        models="made here",
-        observe=_more_than_free,
-        planted=_free_less_free,
     )
 )
