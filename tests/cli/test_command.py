@@ -208,7 +208,8 @@ def test_the_command_line_has_at_most_365_options():
     """The sum over all verbs; an option that several verbs have is counted in each of them.
 
     `--overwrite` is an option of each of the 17 verbs, `--fail-on` of each of the 9 with findings,
-    `--start` of each of the 9 that read texts from their start token on. `--compress` and `--formats` ask two questions of verbs that were there.
+    `--start` of each of the 9 that read texts from their start token on. `--compress` and
+    `--formats` ask two questions of verbs that were there.
     """
     commands = {name: cli.command_of(name) for name in cli.verbs() if name not in cli.BARE}
     flags = {
