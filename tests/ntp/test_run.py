@@ -9,7 +9,7 @@ import pytest
 import headscan
 import headscan.ntp as ntp
 from headscan.model import specimen_path
-from headscan.ntp.contexts import observe, observe_in_text, start_tokens
+from headscan.ntp.contexts import observe, observe_in_text
 from headscan.run.errors import BadInput
 from headscan.text.counts import count
 from headscan.text.source import Counting
@@ -170,22 +170,6 @@ def test_observing_equals_running_the_model(monkeypatch):
     for at, row in enumerate(rows):
         key = tuple(counts.contexts[row].tolist())
         assert np.allclose(found.logits()[at], sums[key] / times[key], atol=1e-4)
-
-
-def test_a_start_token_is_put_where_the_tokenizer_puts_one():
-    class Llama:
-        bos_token_id = 1
-
-        def __call__(self, text):
-            return {"input_ids": [1, 5]}
-
-    class Gpt(Llama):
-        def __call__(self, text):
-            return {"input_ids": [5]}
-
-    assert start_tokens(Llama()) == [1]
-    assert start_tokens(Gpt()) == []
-    assert start_tokens(object()) == []
 
 
 def test_a_solution_over_the_budget_is_told_and_replaced():

@@ -6,7 +6,11 @@ import torch
 import headscan
 from headscan import BadInput
 from headscan.model import Lens
-from headscan.model.framed import FramedLens, framed
+from headscan.model.framed import beginning, framed
+from headscan.model.slicing import Prefix, Slice
+from headscan.model.slicing.cache_slice import cache_slice
+from headscan.states import ModelSource
+from headscan.text.source import Reading
 from headscan.text.tokens import Frame, frame_of
 
 READ = {"context": 32, "max_tokens": 160, "documents": "paragraphs", "sites": "block.*,final_norm"}
@@ -40,8 +44,8 @@ def test_a_framed_lens_gives_the_states_of_the_text_alone(lens):
 
 
 def test_the_start_is_in_every_result(lens):
-    without = headscan.scan(lens, "stories", measures="loss", **READ)
-    start = headscan.scan(lens, "stories", measures="loss", start="tokenizer", **READ)
+    without = headscan.scan(lens, "stories", measures="loss", start="none", **READ)
+    start = headscan.scan(lens, "stories", measures="loss", **READ)
     assert start.sites[0]["tokens"] == without.sites[0]["tokens"] == 160
     assert start.tables["loss"][0]["loss"] != without.tables["loss"][0]["loss"]
     assert start.protocol.settings["start"] == "tokenizer"
@@ -62,17 +66,69 @@ def test_the_added_tokens_count_against_the_context(lens):
     longest = lens.context_length
     with pytest.raises(BadInput, match=f"at most {longest - 1} tokens"):
         headscan.scan(lens, "stories", start="bos", context=longest)
-    with pytest.raises(BadInput, match="--start is not used with --damage"):
-        headscan.compare([lens, lens], "stories", damage=True, start="bos")
+    short = {"max_tokens": longest - 1, "measures": "norms", "sites": "block.0"}
+    whole = headscan.scan(lens, "stories", context=longest - 1, **short)
+    assert whole.sites[0]["tokens"] == longest - 1
 
 
 def test_stored_states_are_those_of_the_text(lens, tmp_path):
-    options = READ | {"start": "tokenizer"}
-    headscan.states(lens, "stories", out=tmp_path / "states", **options)
+    headscan.states(lens, "stories", out=tmp_path / "states", **READ)
     stored = headscan.scan(tmp_path / "states")
-    live = headscan.scan(lens, "stories", **options)
-    assert isinstance(framed(lens, Frame((1,))), FramedLens)
+    live = headscan.scan(lens, "stories", **READ)
+    assert "Windows were read with <s> added" in " ".join(stored.models[0].notes)
+    verified = headscan.states(lens, verify=str(tmp_path / "states"))
+    assert {row.text("verdict") for row in verified.rows} == {"own"}
+    inverted = headscan.invert(lens, states=f"{tmp_path / 'states'}#block.0", at="block.0")
+    assert inverted.token_accuracy == 1.0
     for site in ("block.0", "final_norm"):
         assert stored.site(site)["average_cosine"] == pytest.approx(
             live.site(site)["average_cosine"], rel=1e-6
         )
+
+
+def test_a_slice_reads_behind_the_added_tokens_with_and_without_a_cache(lens):
+    reader = framed(lens, Frame((1,)))
+    ids = torch.arange(40, 60).reshape(2, 10)
+    whole = lens.run(torch.cat([torch.ones(2, 1, dtype=torch.int64), ids], 1), sites="block.2")
+    expected = whole["block.2"][:, 1:]
+    cut = Slice(sites=("block.2",)).on(reader)
+    assert torch.allclose(cut.run(ids), expected, atol=1e-5)
+    assert torch.allclose(cut.run(inputs_embeds=cut.embed(ids)), expected, atol=1e-5)
+    with torch.no_grad():
+        for cached in (True, False):
+            prefix = Prefix(cut, ids[:, :9], cached=cached)
+            last = prefix.evaluate(torch.arange(2), ids[:, 9])
+            assert torch.allclose(last, expected[:, 9], atol=1e-5)
+    keys = cache_slice(reader, [1], "keys").run(ids)
+    plain_keys = cache_slice(lens, [1], "keys")
+    behind = plain_keys.run(torch.cat([torch.ones(2, 1, dtype=torch.int64), ids], 1))
+    assert torch.allclose(keys, behind[:, 1:], atol=1e-5)
+
+
+def test_every_verb_reads_from_the_start_token(lens):
+    limits = {"max_tokens": 160, "start": "tokenizer"}
+    leak = {"windows": 1, "length": 6, "noise": (0.0, 0.8), "draws": 4, "sites": "block.0"}
+    for release in ("states", "cache"):
+        private = headscan.privacy(lens, "stories", release=release, **leak, **limits)
+        assert private.protocol.text.added == ["<s>"]
+        assert private.rows[0].attack_accuracy == 1.0
+    inverted = headscan.invert(lens, "Once upon a time", at="block.1")
+    assert inverted.token_accuracy == 1.0
+    assert inverted.prompts[0].recovered[0] != 1
+    flow = headscan.flow(lens, text="stories", windows=1, length=6, trials=1, recover=False)
+    assert flow.protocol.text.added == ["<s>"]
+    assert flow.arrays["leak"].shape[-2:] == (6, 6)
+
+
+def test_exchanges_read_whole_windows_behind_the_start_token(lens):
+    options = {"context": 16, "max_tokens": 160, "documents": "paragraphs"}
+    for start in ("none", "bos"):
+        reader = beginning(lens, start)
+        source = ModelSource(reader, "stories", Reading(start=start), context=16)
+        ids, documents = source.whole_windows()
+        assert ids.shape == documents.shape
+        assert (ids[:, 0] == 1).all() == (start == "bos")
+    scanned = headscan.scan(lens, "stories", measures="loss", **options)
+    damaged = headscan.compare([lens, lens], "stories", damage=True, skip_first=0, **options)
+    assert scanned.tables["loss"][0]["predicted"] == damaged.tokens == 150
+    assert damaged.protocol.text.added == ["<s>"]

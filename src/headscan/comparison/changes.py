@@ -54,17 +54,18 @@ def measure_changes(
     limited = replace(plan, reading=plan.reading.but(max_tokens=max_tokens))
     subject = Subject(base.lens.name, base.lens, limited, Run.quiet(), renamed=False)
     source = subject.reading(base.lens, plan.text)
-    batches = [batch for batch in source.batches() if batch.ids.shape[1] == source.context]
-    if not batches or plan.windowing.skip_first > source.context - 2:
+    ids_of_windows, documents = source.whole_windows()
+    skip_first = plan.windowing.skip_first
+    if not len(ids_of_windows) or skip_first > source.context - 2:
         raise BadInput(
             f"The text has no window of {source.context} tokens, or --skip-first leaves nothing "
             "of them."
         )
-    ids = torch.from_numpy(np.concatenate([batch.ids for batch in batches]))
-    documents = np.concatenate([batch.documents for batch in batches])
+    ids = torch.from_numpy(ids_of_windows)
     check_tokens(base.lens, tuned.lens, ids.unique().tolist(), opened.shared)
 
-    examined = ChangeReader(opened, ids.to(base.lens.device), documents, plan.windowing.skip_first)
+    added = len(source.frame.front)
+    examined = ChangeReader(opened, ids.to(base.lens.device), documents, added + skip_first, added)
     layers = examined.sweep(run)
     predictions = examined.predictions(run)
     names = [base.lens.name, tuned.lens.name]
@@ -211,6 +212,7 @@ class _Judged:
             self.examined.documents,
             self.examined.skipped,
             self.opened.base.lens.require_tokenizer(),
+            self.examined.added,
         )
         context = text.context(number, divergence, self.predictions.moved.at(number))
         return ChangedContext(

@@ -153,6 +153,7 @@ class DamageText:
     Attributes:
         ids, documents: [W, T], of the tokens.
         skipped: positions left out at the beginning of each window.
+        added: those of them that stand in front of the text.
         order: the numbers of the windows in the order of the draw.
         count: windows of the sample.
     """
@@ -160,6 +161,7 @@ class DamageText:
     ids: Integers
     documents: Integers
     skipped: int
+    added: int
     order: Integers
     count: int
     device: torch.device
@@ -169,8 +171,8 @@ class DamageText:
         """Read the text; raise BadInput where it has too few windows."""
         length = source.context
         skipped = plan.windowing.skip_first
-        batches = [batch for batch in source.batches() if batch.ids.shape[1] == length]
-        windows = sum(len(batch.ids) for batch in batches)
+        ids, token_documents = source.whole_windows()
+        windows = len(ids)
         available = windows // 2 if options.holds_out else windows
         count = min(max(1, options.sample // length), available)
         if not count or skipped > length - 2:
@@ -179,9 +181,10 @@ class DamageText:
                 "of them."
             )
         return cls(
-            ids=np.concatenate([batch.ids for batch in batches]),
-            documents=np.concatenate([batch.documents for batch in batches]),
-            skipped=skipped,
+            ids=ids,
+            documents=token_documents,
+            skipped=skipped + len(source.frame.front),
+            added=len(source.frame.front),
             order=np.random.default_rng(plan.seed).permutation(windows),
             count=count,
             device=source.lens.device,
@@ -195,7 +198,9 @@ class DamageText:
     def windows(self, paths: list[Path]) -> ExchangeWindows:
         """Return all windows, to be read on these paths."""
         ids = torch.from_numpy(self.ids).to(self.device)
-        return ExchangeWindows(ids, self.documents, self.skipped, list(dict.fromkeys(paths)))
+        return ExchangeWindows(
+            ids, self.documents, self.skipped, list(dict.fromkeys(paths)), added=self.added
+        )
 
     def held_out(self, documents: Integers) -> Integers:
         """Return as many windows as the sample has, none of them in it.

@@ -83,7 +83,7 @@ def worst_contexts(
     after = windows.log_probabilities_at(models, path, numbers)
     moved = moved_tokens(before, after)
     tokenizer = models[0].lens.require_tokenizer()
-    text = PredictionText(windows.ids, windows.documents, windows.skipped, tokenizer)
+    text = PredictionText(windows.ids, windows.documents, windows.skipped, tokenizer, windows.added)
     contexts = []
     for row, number in enumerate(numbers.tolist()):
         context = text.context(number, float(divergences.kl[number]), moved.at(row))

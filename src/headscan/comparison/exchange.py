@@ -160,6 +160,7 @@ class ExchangeWindows:
         documents: [W, T], the document of each token.
         skipped: positions left out at the beginning of each window.
         states: [W, T, d], by the beginnings of the paths up to the last part that was run.
+        added: positions in front of the text, which are among those skipped.
     """
 
     ids: Tensor
@@ -167,12 +168,17 @@ class ExchangeWindows:
     skipped: int
     paths: Sequence[Path] = ()
     states: dict[Path, Tensor] = field(default_factory=dict)
+    added: int = 0
 
     def part(self, numbers: Iterable[int], paths: Iterable[Path]) -> "ExchangeWindows":
         """Return some of the windows, to be read on other paths."""
         index = sorted(map(int, numbers))
         return ExchangeWindows(
-            self.ids[index], self.documents[index], self.skipped, list(dict.fromkeys(paths))
+            self.ids[index],
+            self.documents[index],
+            self.skipped,
+            list(dict.fromkeys(paths)),
+            added=self.added,
         )
 
     def advance(self, models: Models, number: int) -> None:

@@ -67,12 +67,14 @@ class PredictionText:
         documents: [W, T], the document of each token.
         skipped: positions left out at the beginning of each window.
         tokenizer: that of the text.
+        added: positions in front of the text, which are among those skipped.
     """
 
     ids: Tensor
     documents: Integers
     skipped: int
     tokenizer: Any
+    added: int = 0
 
     def context(self, number: int, divergence: float, moved: MovedTokens) -> MovedContext:
         """Return the context of a prediction whose next token is in the window."""
@@ -83,7 +85,7 @@ class PredictionText:
         return MovedContext(
             document=int(self.documents[window, position]),
             window=window,
-            position=position,
+            position=position - self.added,
             text=str(self.tokenizer.decode(shown)),
             following=display(self.tokenizer, int(self.ids[window, position + 1])),
             divergence=divergence,

@@ -33,6 +33,7 @@ from headscan.inversion.reconstruction import VERDICTS
 from headscan.leaks import privacy
 from headscan.measures.pairs import mean_states
 from headscan.model import Lens
+from headscan.model.framed import framed
 from headscan.model.recording import after_call
 from headscan.model.sites import is_block
 from headscan.remedies.run import remedy
@@ -105,6 +106,7 @@ class Measurements:
     skipped: list[Skipped] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.frame = self.lens.frame
         self.token_ids = self._beginning_of_text(max(TOKENS, PASSAGE * self.plan.passages))
         self.blocks = [site for site in self.lens.default_sites if is_block(site)]
 
@@ -246,7 +248,7 @@ class Measurements:
         """Return the same movement of random weights, which take the model's place so that its own
         can be given back.
         """
-        self.lens = control
+        self.lens = framed(control, self.frame)
         movements = self._movements(self.deadline.kept(self.progress))
         return sum(movements) / len(movements)
 

@@ -218,6 +218,7 @@ class CheckupInputs:
             "documents": reading.documents,
             "field": reading.field,
             "max_tokens": max_tokens,
+            "start": reading.start,
         }
 
     def require_text(self) -> TextLike:

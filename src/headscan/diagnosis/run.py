@@ -81,7 +81,7 @@ def checkup(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
-    start: Start = "none",
+    start: Start = "tokenizer",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",

@@ -28,6 +28,7 @@ from headscan.diagnosis.weights import (
     vocabulary_order,
 )
 from headscan.model import Lens
+from headscan.model.framed import beginning
 from headscan.model.lens import ModelLike, open_model
 from headscan.run import BadInput, Progress, Row, Run
 from headscan.scanner.result import ScanResult
@@ -145,7 +146,9 @@ def examine_model(
     scanned = _scan_unit(unit, "scan", lens, inputs, run.progress, plan.tokens, MEASURES)
     scan_seconds = time.perf_counter() - started
 
-    measurements = Measurements(lens, plan, inputs, run.progress, deadline, unit)
+    measurements = Measurements(
+        beginning(lens, inputs.reading.start), plan, inputs, run.progress, deadline, unit
+    )
     order, norms = vocabulary_order(lens)
     equal_rows = equal_rows_of(lens, measurements.token_ids)
     grid = grid_of(lens.model)
@@ -278,7 +281,6 @@ def _scan_unit(
             sample=0,
             seed=inputs.seed,
             progress=progress,
-            start=inputs.reading.start,
             **inputs.reading_of(max_tokens),
         )
         made.append(result)

@@ -36,7 +36,7 @@ from headscan.run.settings import (
     Option,
     Seed,
 )
-from headscan.text.source import TEXT, TextLike
+from headscan.text.source import TEXT, Start, TextLike
 
 BUDGET_SHARE = 0.25
 """The share of the budget that a codebook may take, and that comparing its pairs may take."""
@@ -51,6 +51,7 @@ def channel(
     text: Annotated[TextLike | None, TEXT] = None,
     windows: WindowCount = None,
     length: Length = None,
+    start: Start = "tokenizer",
     at: SiteGlobs = "block.*",
     cuts: Cuts = "whole",
     null: RandomWeights = False,
@@ -85,7 +86,7 @@ def channel(
     noises = noise if isinstance(noise, Sequence) else (noise,)
     if not noises:
         raise BadInput("Give --noise at least one number.")
-    prompts = PromptInputs(prompt, text, windows, length)
+    prompts = PromptInputs(prompt, text, windows, length, start)
     loading = Loading(tokenizer=tokenizer, dtype=dtype, device=device)
     names = cut_names(cuts, null=null)
     compared = compared_models(models, prompts, loading, at, names, run)

@@ -11,13 +11,14 @@ from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from headscan.model import Lens
+from headscan.model.framed import beginning, with_beginning
 from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
 from headscan.run import BadInput, ModelRecord, Run, TextRecord, names_in
 from headscan.run.settings import Option
-from headscan.text.prompts import PromptsLike, read_prompts
-from headscan.text.source import TextLike
+from headscan.text.prompts import PromptsLike, are_texts, read_prompts
+from headscan.text.source import StartName, TextLike
 from headscan.text.windows import Windows
 
 VARIANTS: dict[str, dict[str, str | bool]] = {
@@ -150,12 +151,14 @@ class PromptInputs:
         text: a text whose beginning is cut into prompts, too.
         windows: prompts taken from the text; None: 8.
         length: tokens of each prompt; None: those of the shortest, 16 of a text.
+        start: how texts begin; token ids are read as they are.
     """
 
     prompt: PromptsLike | None
     text: TextLike | None
     windows: int | None
     length: int | None
+    start: StartName
 
     def __post_init__(self) -> None:
         if self.prompt is None and self.text is None:
@@ -200,8 +203,15 @@ class PromptInputs:
             tokenizer = lens.require_tokenizer()
             windows = Windows(self.text, tokenizer, size, max_tokens=count * size)
             rows += [window.ids.tolist() for window in windows]
-            record = windows.record()
+            record = with_beginning(windows.record(), tokenizer, self.start)
         return rows, record
+
+    def opened(self, models: ModelsLike, loading: Loading) -> list[Lens]:
+        """Return the models, which read texts from their start tokens on."""
+        lenses = list(open_models(models, loading))
+        if self.text is None and not are_texts(self.prompt):
+            return lenses
+        return [beginning(lens, self.start) for lens in lenses]
 
 
 @dataclass(frozen=True)
@@ -265,7 +275,7 @@ def compared_models(
     Raises:
         BadInput: for a cut that cannot be made; it is refused before anything is measured.
     """
-    lenses = list(open_models(models, loading))
+    lenses = prompts.opened(models, loading)
     sites = [find_sites(lens, at) for lens in lenses]
     for lens, matched in zip(lenses, sites, strict=True):
         if lens.vocabulary_size < 2:

@@ -35,7 +35,7 @@ from headscan.run.settings import (
     Seed,
 )
 from headscan.statistics.uncertainty import clustered
-from headscan.text.source import TEXT, TextLike
+from headscan.text.source import TEXT, Start, TextLike
 from headscan.text.spelling import display
 
 MUCH_WORK = 1e9
@@ -51,6 +51,7 @@ def run(
     text: Annotated[TextLike | None, TEXT] = None,
     windows: WindowCount = None,
     length: Length = None,
+    start: Start = "tokenizer",
     at: SiteGlobs = "block.*",
     cuts: Cuts = "whole",
     null: RandomWeights = False,
@@ -108,7 +109,7 @@ def run(
     """
     if not recover:
         run.refuse_changed("without --recover", candidates=candidates)
-    prompts = PromptInputs(prompt, text, windows, length)
+    prompts = PromptInputs(prompt, text, windows, length, start)
     loading = Loading(tokenizer=tokenizer, dtype=dtype, device=device)
     names = cut_names(cuts, null=null)
     compared = compared_models(models, prompts, loading, at, names, run)

@@ -55,17 +55,22 @@ class LeakedStates:
     sha256: str
 
 
-def leaked(cut: SlicedModel, states: object) -> LeakedStates:
-    """Return the states of a slice from a store or an array, cut into prompts.
-
-    A prompt is each window, else each document, else all of it.
-    """
+def opened_states(states: object) -> StoredSource:
+    """Return stored states; raise BadInput for what are none."""
     source = stored_source(states, context=1)
     if not isinstance(source, StoredSource):
         raise BadInput(
             "--states takes stored states: a file, a folder, a URL, or in Python an array or a "
             "dict of arrays."
         )
+    return source
+
+
+def leaked(cut: SlicedModel, source: StoredSource) -> LeakedStates:
+    """Return the states of a slice from a store or an array, cut into prompts.
+
+    A prompt is each window, else each document, else all of it.
+    """
     vectors = source.vectors
     rows = _rows_of(cut, source)
     targets = []

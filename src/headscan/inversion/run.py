@@ -11,11 +11,19 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.assess import assess, refuse_incomparable
-from headscan.inversion.leaked import LeakedStates, estimated_noise, foreign, leaked, solve_unknown
+from headscan.inversion.leaked import (
+    LeakedStates,
+    estimated_noise,
+    foreign,
+    leaked,
+    opened_states,
+    solve_unknown,
+)
 from headscan.inversion.methods import METHODS, Method, Problem
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import VERDICTS
 from headscan.inversion.result import InvertResult, PromptInversion
+from headscan.model.framed import beginning, framed
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice, SlicedModel
@@ -30,8 +38,10 @@ from headscan.run import (
     verb,
 )
 from headscan.run.settings import RunOptions
+from headscan.states.stored import StoredSource
 from headscan.text import display
-from headscan.text.prompts import Prompt, PromptsLike, read_prompts
+from headscan.text.prompts import Prompt, PromptsLike, are_texts, read_prompts
+from headscan.text.source import Start, StartName
 
 CertificateName = Literal["auto", "exhaustive", "sampled"]
 StatesLike = str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any]
@@ -101,6 +111,7 @@ def invert(
         Option("A text; only its tokens may be returned.", content=True, group="Limits"),
     ] = None,
     at: At = "block.0",
+    start: Start = "tokenizer",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -138,7 +149,7 @@ def invert(
             "Say what is inverted: a text with --prompt, or states with --states, and not both."
         )
     if states is not None:
-        run.refuse_changed("by --states; it belongs to --prompt", given=given)
+        run.refuse_changed("by --states; it belongs to --prompt", given=given, start=start)
     observation = OBSERVATIONS[given]
     if not observation.sliced:
         users = sorted(name for name, item in OBSERVATIONS.items() if item.sliced)
@@ -146,9 +157,11 @@ def invert(
     named_method: Method = METHODS.build(method) if isinstance(method, str) else method
     named_slice = Slice.parse(at) if isinstance(at, str) else at
     lens = open_model(model, Loading(tokenizer=tokenizer, dtype=dtype, device=device))
+    store = None if states is None else opened_states(states)
+    lens = _framed(lens, prompt, store, start)
     cut = observation.on(lens, named_slice)
 
-    source = _leaked_source(cut, states) if prompt is None else _prompt_source(cut, prompt)
+    source = _leaked_source(cut, store) if prompt is None else _prompt_source(cut, prompt)
     for length in source.lengths:
         cut.kept(length)  # refuses a slice that leaves nothing of a prompt
     ordered = observation.ordered and cut.slice.pool is None
@@ -233,8 +246,24 @@ class _Source:
         return scaled
 
 
-def _leaked_source(cut: SlicedModel, states: StatesLike | None) -> _Source:
-    leak = leaked(cut, states)
+def _framed(
+    lens: Lens, prompt: PromptsLike | None, store: StoredSource | None, start: StartName
+) -> Lens:
+    """Return the model as it read the prompts.
+
+    Texts are read by a causal model from their start tokens on; an encoder's are part of the
+    prompt. Stored states say what stood around their windows. Token ids are read as they are.
+    """
+    if store is not None:
+        return framed(lens, store.vectors.frame)
+    if lens.traits.causal and are_texts(prompt):
+        return beginning(lens, start)
+    return lens
+
+
+def _leaked_source(cut: SlicedModel, store: StoredSource | None) -> _Source:
+    assert store is not None  # either a prompt or states were given
+    leak = leaked(cut, store)
     known: list[dict[int, int]] = [{} for _ in leak.prompts]
     return _Source(leak.prompts, known, leak.lengths, leak)
 
@@ -243,12 +272,9 @@ def _prompt_source(cut: SlicedModel, texts: PromptsLike) -> _Source:
     """Read prompts. Encoders get their special tokens with a text, and these are known."""
     special = not cut.causal
     prompts = read_prompts(texts, cut.lens.tokenizer, cut.lens.limits, special=special)
-    are_texts = isinstance(texts, str)
-    if isinstance(texts, Sequence) and not are_texts:
-        are_texts = all(isinstance(text, str) for text in texts)
     known: list[dict[int, int]] = []
     for prompt in prompts:
-        added = prompt.special if special and are_texts else ()
+        added = prompt.special if special and are_texts(texts) else ()
         known.append(
             {position: prompt.ids[position] for position, mark in enumerate(added) if mark}
         )

@@ -18,11 +18,13 @@ from headscan.leaks.registry import TESTS, LeakTest
 from headscan.leaks.result import TrialRow
 from headscan.leaks.rows import share_interval
 from headscan.leaks.settings import PrivacySettings
+from headscan.model.framed import framed_ids
 from headscan.model.lens import Lens
 from headscan.model.recording import evaluating
 from headscan.model.slicing.cache_slice import CacheSlice, cache_slice
 from headscan.model.slicing.prefix import Prefix
 from headscan.run import Option, Run
+from headscan.text.tokens import Frame
 
 # Windows that are read of a model of many blocks, unless the number of candidates was asked for.
 FEW = 2
@@ -226,13 +228,15 @@ def _injected(
     That is the length of the longest common subsequence of the text and what the model says.
     """
     limit = (lens.context_length or 2**30) - len(ids)
+    front = lens.frame.front
     step = torch.tensor([instruction[: max(1, limit // 2)]], device=lens.device)
     length = min(len(ids), limit - step.shape[1])
     cache = DynamicCache(config=lens.model.config)
     answer: list[int] = []
     with evaluating(lens.model):
-        lens.model(input_ids=ids[None], past_key_values=cache, use_cache=True)
-        _replace_entries(cache, defence, noise)
+        row = framed_ids(ids[None], Frame(front))
+        lens.model(input_ids=row, past_key_values=cache, use_cache=True)
+        _replace_entries(cache, len(front), defence, noise)
         while len(answer) < length:
             logits = lens.model(input_ids=step, past_key_values=cache, use_cache=True).logits
             step = logits[:, -1:].argmax(-1)
@@ -240,17 +244,22 @@ def _injected(
     return min(longest_common(answer, ids.tolist()), len(ids) - 1)
 
 
-def _replace_entries(cache: DynamicCache, defence: Mechanism | None, noise: float) -> None:
-    """Put in place of a cache's entries what lies in memory behind a defence."""
+def _replace_entries(
+    cache: DynamicCache, added: int, defence: Mechanism | None, noise: float
+) -> None:
+    """Put in place of a cache's entries what lies in memory behind a defence; the first `added`
+    ones stay.
+    """
     for layer in cache.layers:
         for part in ("keys", "values"):
             plain = getattr(layer, part, None)
             if plain is None:  # a layer of a hybrid that stores neither
                 continue
-            rows = plain[0].transpose(0, 1).flatten(1).float()
+            rows = plain[0, :, added:].transpose(0, 1).flatten(1).float()
             changed = in_memory(rows, (rows.shape[1],), defence, noise)
             by_head = changed.unflatten(1, (plain.shape[1], -1)).transpose(0, 1)
-            setattr(layer, part, by_head[None].to(plain.dtype))
+            of_text = by_head[None].to(plain.dtype)
+            setattr(layer, part, torch.cat([plain[:, :, :added], of_text], dim=2))
 
 
 def longest_common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -11,11 +11,13 @@ from transformers import DynamicCache
 
 from headscan.leaks.defences import UNCHANGED, Change, Fitted, Map, Mechanism, working
 from headscan.leaks.number_formats import NumberFormat
+from headscan.model.framed import framed_ids
 from headscan.model.lens import Lens
 from headscan.model.recording import evaluating
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.cache_slice import CachePart
 from headscan.model.slicing.mapped import Mapped
+from headscan.text.tokens import Frame
 
 Receiver = Callable[[str, float, torch.Generator], Change]
 """From a site, the noise and a generator to what the receiver has in place of the site's states."""
@@ -80,7 +82,10 @@ def loss_with(
     """Return nats a token of the model on each row if the states at a site are changed."""
 
     def changed(states: Tensor) -> Tensor:
-        return change(states.float()).to(states.dtype)
+        changed_states = states.clone()
+        text = lens.frame.text(states.shape[1])
+        changed_states[:, text] = change(states[:, text].float()).to(states.dtype)
+        return changed_states
 
     with lens.patch({site: changed}):
         return cross_entropy(lens.run(ids, sites="head")["head"], ids)
@@ -91,17 +96,19 @@ def loss_with_cache(
     lens: Lens, layer: int, part: CachePart, ids: Int[Tensor, "B T"], change: Change
 ) -> Float[Tensor, " B"]:
     """Return nats a token of the model on each row if a layer's cache entries are changed."""
-    inputs = lens.inputs.forward(ids, None, None, None, ("head",))
-    inputs["past_key_values"] = ChangedCache([layer], change, part, lens.model.config)
+    framed = framed_ids(lens.inputs.ids(ids), Frame(lens.frame.front))
+    inputs = lens.inputs.forward(framed, None, None, None, ("head",))
+    added = len(lens.frame.front)
+    inputs["past_key_values"] = ChangedCache([layer], change, part, lens.model.config, added)
     inputs["use_cache"] = True
     with evaluating(lens.model):
-        return cross_entropy(lens.model(**inputs).logits, ids)
+        return cross_entropy(lens.model(**inputs).logits[:, added:], ids)
 
 
 class ChangedCache(DynamicCache):
     """A key-value cache that stores keys and values of some layers as `change` leaves them.
 
-    It is given to a model as `past_key_values`.
+    It is given to a model as `past_key_values`; the first `added` positions stay as they are.
 
     >>> cache = ChangedCache([0], torch.zeros_like, "values")
     >>> keys, values = cache.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4), 0)
@@ -115,8 +122,10 @@ class ChangedCache(DynamicCache):
         change: Change,
         part: CachePart = "both",
         config: Any = None,
+        added: int = 0,
     ) -> None:
         super().__init__(config=config)
+        self.added = added
         self.changed = set(layers)
         self.change = change
         self.part = part
@@ -132,10 +141,11 @@ class ChangedCache(DynamicCache):
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
     def _changed(self, entries: Float[Tensor, "B heads T size"]) -> Tensor:
-        rows = self.change(entries.transpose(1, 2).flatten(2).float())
+        of_text = entries[:, :, self.added :]
+        rows = self.change(of_text.transpose(1, 2).flatten(2).float())
         heads = entries.shape[1]
-        by_head = rows.unflatten(2, (heads, -1)).transpose(1, 2)
-        return torch.as_tensor(by_head.to(entries.dtype))
+        by_head = rows.unflatten(2, (heads, -1)).transpose(1, 2).to(entries.dtype)
+        return torch.cat([entries[:, :, : self.added], by_head], dim=2)
 
 
 @torch.no_grad()

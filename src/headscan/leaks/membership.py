@@ -18,6 +18,7 @@ from headscan.leaks.plan import windows_of
 from headscan.leaks.registry import TESTS, LeakTest
 from headscan.leaks.result import TrialRow
 from headscan.leaks.settings import PrivacySettings
+from headscan.model.framed import framed
 from headscan.model.lens import Lens
 from headscan.run import BadInput, Interval, Option, Run
 from headscan.statistics.uncertainty import rank_interval, score_interval, student_quantile, wilson
@@ -193,7 +194,7 @@ class Membership(LeakTest):
 
     def _reference_model(self, lens: Lens, run: Run) -> Lens:
         assert self.reference is not None
-        reference = Lens.load(self.reference)
+        reference = framed(Lens.load(self.reference), lens.frame)
         reference.identify(run, "the reference model")
         if reference.vocabulary_size != lens.vocabulary_size:
             raise BadInput(

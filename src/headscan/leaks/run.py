@@ -17,6 +17,7 @@ from headscan.leaks.registry import CHANNEL_OPTIONS, CHANNELS, TESTS, Leak, Leak
 from headscan.leaks.result import PrivacyResult, TrialRow
 from headscan.leaks.settings import PrivacySettings
 from headscan.leaks.verdict import PriorBits, held_to
+from headscan.model.framed import beginning, with_beginning
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing.cache_slice import CachePart
@@ -34,6 +35,7 @@ from headscan.text.source import (
     FieldName,
     MaxTokens,
     Reading,
+    Start,
     TextLike,
     check_text,
     source_name,
@@ -141,6 +143,7 @@ def privacy(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
+    start: Start = "tokenizer",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -172,7 +175,9 @@ def privacy(
     >>> noisy.bits_lower < noisy.bits_truth < noisy.bits_upper < noisy.prior_bits
     True
     """
-    reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    # The batch of a training step is what the user gives, without a beginning of ours.
+    begins = "none" if release == "gradient" else start
+    reading = Reading(documents=documents, field=field, max_tokens=max_tokens, start=begins)
     settings = PrivacySettings(
         release=release,
         sites=sites,
@@ -200,6 +205,7 @@ def privacy(
     _refuse_unused(run, settings)
 
     lens = open_model(model, Loading(tokenizer=tokenizer, dtype=dtype, device=device))
+    lens = beginning(lens, reading.start)
     sample = _read_sample(lens, text, reading)
     record = lens.provenance()
     lens.identify(run)
@@ -286,7 +292,7 @@ def _read_sample(lens: Lens, text: TextLike, reading: Reading) -> _Sample:
         documents=len(texts),
         tokens=sum(map(len, texts)),
     )
-    return _Sample(texts, record)
+    return _Sample(texts, with_beginning(record, tokenize, reading.start))
 
 
 def _prior_bits(

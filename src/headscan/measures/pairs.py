@@ -36,7 +36,7 @@ def sentence_states(
         if not tokens:
             raise BadInput(f"Sentence {number} has no tokens.")
     read_site = lens.match(site)[-1] if site else lens.default_sites[-1]
-    return mean_states(lens, ids, [read_site], batch=batch)[read_site]
+    return mean_states(lens.plain, ids, [read_site], batch=batch)[read_site]
 
 
 def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) -> list[list[int]]:
@@ -77,7 +77,7 @@ def mean_states(
         for start in range(0, len(members), batch):
             texts = members[start : start + batch]
             rows = torch.tensor([list(ids[text]) for text in texts], device=lens.device)
-            lens.plain.run(rows, sites=sites, each=partial(add, texts=texts))
+            lens.run(rows, sites=sites, each=partial(add, texts=texts))
     return means
 
 
@@ -93,7 +93,7 @@ def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> Floats:
         text = "".join(head.reading.prepared([sentence]))
         ids.append(tokenizer.encode(text, **cut))
     site = lens.default_sites[-1]
-    return mean_states(lens, ids, [site], pooling=head)[site]
+    return mean_states(lens.plain, ids, [site], pooling=head)[site]
 
 
 @dataclass(frozen=True)
@@ -262,5 +262,5 @@ def _new_states(
     new = [text for text in ids if ids[text] and text not in known]
     if not new:
         return {}
-    means = mean_states(lens, [ids[text] for text in new], sites)
+    means = mean_states(lens.plain, [ids[text] for text in new], sites)
     return {text: {site: means[site][k] for site in sites} for k, text in enumerate(new)}

@@ -4,18 +4,20 @@ The added positions are in none of the states that it returns; their energy is c
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.model.inputs import IdsLike, ModelInputs
 from headscan.model.lens import Lens
 from headscan.model.sentence import SentenceHead
 from headscan.model.traits import Traits
-from headscan.run import Json, ModelRecord
-from headscan.text.tokens import Frame
+from headscan.run import Json, ModelRecord, TextRecord
+from headscan.text.spelling import display
+from headscan.text.tokens import Frame, frame_of
 
 
 class AddedEnergy:
@@ -112,11 +114,8 @@ class FramedLens(Lens):
                 each=each,
                 grad=grad,
             )
-        ids = self.inputs.ids(input_ids)
-        front = ids.new_tensor(self.frame.front).expand(len(ids), -1)
-        end = ids.new_tensor(self.frame.end).expand(len(ids), -1)
-        framed = torch.cat([front, ids, end], dim=1)
-        text = slice(front.shape[1], front.shape[1] + ids.shape[1])
+        framed = framed_ids(self.inputs.ids(input_ids), self.frame)
+        text = self.frame.text(framed.shape[1])
 
         def of_text(site: str, states: Tensor) -> Tensor:
             if site != "head":
@@ -145,6 +144,27 @@ class FramedLens(Lens):
         ]
 
 
+def framed_ids(ids: Int[Tensor, "B T"], frame: Frame) -> Int[Tensor, "B framed"]:
+    """Return token ids with the added ones."""
+    front = ids.new_tensor(frame.front).expand(len(ids), -1)
+    end = ids.new_tensor(frame.end).expand(len(ids), -1)
+    return torch.cat([front, ids, end], dim=1)
+
+
 def framed(lens: Lens, frame: Frame) -> Lens:
     """Return a Lens that reads windows within a frame; itself where the frame is empty."""
     return FramedLens(lens.plain, frame) if frame.length else lens.plain
+
+
+def beginning(lens: Lens, start: str) -> Lens:
+    """Return a Lens whose windows begin as `start` says (`headscan.text.source.Reading`)."""
+    return framed(lens, frame_of(lens.require_tokenizer(), start))
+
+
+def with_beginning(record: TextRecord, tokenizer: Any, start: str) -> TextRecord:
+    """Return the record of a text with how its windows begin: the tokens that are added, or, where
+    none are, those that the tokenizer would add.
+    """
+    frame = frame_of(tokenizer, "tokenizer" if start == "none" else start)
+    added = display(tokenizer, [*frame.front, *frame.end]) if frame.length else []
+    return replace(record, start=start, added=added)

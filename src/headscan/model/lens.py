@@ -32,6 +32,7 @@ from headscan.run import BadInput, Json, ModelRecord, Run
 from headscan.run.exhaustion import FittingSize
 from headscan.run.locks import model_lock
 from headscan.text.prompts import Limits, require_tokenizer
+from headscan.text.tokens import Frame
 
 
 class Lens(Memo):
@@ -63,6 +64,7 @@ class Lens(Memo):
         sites: in the order in which the model passes them.
         depth: the number of blocks, of both stacks in an encoder-decoder.
         notes: sentences that a reader of this model's numbers needs.
+        frame: the tokens that stand around every input; `FramedLens` has some.
 
     Raises:
         BadInput: for a model that has no weights, takes other input than tokens, or shows no chain
@@ -91,6 +93,7 @@ class Lens(Memo):
         self.origin = Origin()
         self.context_length = context_length(model)
         self.limit = FittingSize()
+        self.frame = Frame()
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
         with model_lock(model):

@@ -33,22 +33,14 @@ class ModelReading:
 
     Attributes:
         mode: "text" for contexts at their positions in the text, "alone" for each by itself.
+        before: the tokens in front of a context.
         seed: of the sample of contexts.
     """
 
     mode: Literal["text", "alone"]
-    tokenizer: Any
+    before: list[int]
     seed: int
     progress: Progress
-
-
-def start_tokens(tokenizer: Any) -> list[int]:
-    """Return the token with which a tokenizer begins a text, if it puts one, else nothing."""
-    bos = getattr(tokenizer, "bos_token_id", None)
-    if bos is None or not callable(tokenizer):
-        return []
-    ids = tokenizer("a")["input_ids"]
-    return [int(bos)] if len(ids) and ids[0] == bos else []
 
 
 class _HeadReader:
@@ -152,9 +144,9 @@ def observe(
     """Run a causal model on each context [m, K] alone, and return the inputs of its output layer at
     the last token as embeddings.
 
-    `before` is put in front of every context (see `start_tokens`). Returns the embeddings, float32
-    on the CPU, with the first `vocabulary` words, and notes. Raises `BadInput` for a model without
-    an output layer, with too few words, or too short a context. Cost: one forward pass of m (K + 1)
+    `before` is put in front of every context (`Reading.start`). Returns the embeddings, float32 on
+    the CPU, with the first `vocabulary` words, and notes. Raises `BadInput` for a model without an
+    output layer, with too few words, or too short a context. Cost: one forward pass of m (K + 1)
     tokens.
     """
     count, order = contexts.shape
@@ -254,7 +246,7 @@ def compare(
     the heat map's contexts.
     """
     labels = prediction.labels
-    before = start_tokens(reading.tokenizer)
+    before = reading.before
     if reading.mode == "text":
         embeddings, rows, notes = observe_in_text(
             lens, store, counts, before=before, progress=reading.progress

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.model.finding import find_source
+from headscan.model.framed import with_beginning
 from headscan.model.lens import Lens, ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.tokenizer import load_tokenizer
@@ -35,6 +36,7 @@ from headscan.text import display, source, tokenizer_identity
 from headscan.text.counts import ContextCounts, count_tokens, grouped_counts
 from headscan.text.source import Counting, Reading, TextLike, check_text, parse_bytes
 from headscan.text.token_store import TokenStore, store_text
+from headscan.text.tokens import frame_of
 
 MULTIPLICATIONS_A_SECOND = 1.5e10
 """Float64 multiplications a second of one ordinary core, for the estimate."""
@@ -100,6 +102,7 @@ def run(
     documents: source.Documents = "whole",
     field: source.FieldName = None,
     max_tokens: source.MaxTokens = None,
+    start: source.Start = "tokenizer",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -128,10 +131,10 @@ def run(
     if gap >= 1:
         raise BadInput(f"--gap must be less than 1, not {gap:g}.")
     if model is None:
-        run.refuse_changed("without --model", reading=reading)
+        run.refuse_changed("without --model", reading=reading, start=start)
         if tokenizer is None:
             raise BadInput("Name a tokenizer (an id, a folder or bytes) or a model that has one.")
-    text_reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    text_reading = Reading(documents=documents, field=field, max_tokens=max_tokens, start=start)
     counting = Counting(
         order=order, min_count=min_count, memory=memory, engine=engine, master=master
     )
@@ -162,7 +165,10 @@ def run(
     arrays = _arrays(prediction, word_rows, frequent, heat)
     comparisons = []
     records = []
-    model_reading = ModelReading(mode=reading, tokenizer=words, seed=seed, progress=run.progress)
+    record = record if model is None else with_beginning(record, words, start)
+    model_reading = ModelReading(
+        mode=reading, before=list(frame_of(words, start).front), seed=seed, progress=run.progress
+    )
     for lens in lenses:
         comparison, heat_map = compare(lens, store, counts, prediction, heat, model_reading)
         comparisons.append(comparison)

@@ -117,7 +117,7 @@ def scan(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
-    start: Start = "none",
+    start: Start = "tokenizer",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",

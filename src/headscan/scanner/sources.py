@@ -165,14 +165,16 @@ class Subject:
         alone, window = reading_window(model, context)
         self.plan.check_window(window, alone=alone)
         longest = model.context_length
-        tokens = context or window
-        start = self.plan.reading.start
-        if longest is not None and start != "none" and not alone:
-            longest -= frame_of(model.tokenizer, start).length
-        if longest is not None and tokens > longest:
+        if longest is None:
+            return
+        added = 0
+        if not alone and (context is not None or window > longest):
+            added = frame_of(model.tokenizer, self.plan.reading.start).length
+        if window > longest - added:
+            beside = f" beside {added} added ones (--start)" if added else ""
             raise BadInput(
-                f"{self.name} reads at most {longest} tokens at once, less than {tokens}: give "
-                f"--context {longest}."
+                f"{self.name} reads at most {longest - added} tokens at once{beside}, less than "
+                f"{window}: give --context {longest - added}."
             )
 
 

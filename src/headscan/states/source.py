@@ -2,15 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.model.framed import FramedLens, framed
+from headscan.model.framed import FramedLens, framed, with_beginning
 from headscan.model.lens import Lens
 from headscan.model.load import Preparation
 from headscan.model.sentence import SENTENCE
@@ -18,8 +18,10 @@ from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
 from headscan.text.identity import TextMark
-from headscan.text.source import Reading, TextLike, has_texts, window_length
+from headscan.text.source import CONTEXT, Reading, TextLike, has_texts, window_length
 from headscan.text.tokens import Frame, frame_of
+
+Integers = npt.NDArray[np.int64]
 
 TOKENS_ON_CPU = 2048
 TOKENS_ON_GPU = 16384
@@ -171,8 +173,9 @@ class ModelSource(VectorSource):
         batch: int | None = None,
         ends: bool = False,
     ) -> None:
+        self.alone = lens.sentence is not None and not ends
         self.frame = Frame()
-        if lens.sentence is None and reading.start != "none":
+        if not self.alone:
             self.frame = frame_of(lens.require_tokenizer(), reading.start)
         lens = framed(lens, self.frame)
         self.lens = lens
@@ -182,12 +185,12 @@ class ModelSource(VectorSource):
         self.name = lens.name
         self.sites = lens.sites
         self.device = lens.device
-        self.alone = False
         longest = None
-        if lens.sentence is not None and not ends:
-            self.alone = True
+        if lens.sentence is not None and self.alone:
             self.sites += (SENTENCE,)
             longest = lens.sentence.length
+        elif context is None:
+            longest = min(CONTEXT, lens.context_length or CONTEXT)
         self.context = window_length(context, longest)
         self.cut = self.alone and context is None and has_texts(text, reading.documents)
         self.vocabulary = lens.vocabulary_size
@@ -246,6 +249,21 @@ class ModelSource(VectorSource):
 
         self.lens.run(ids, sites=[*token_sites, last], each=take)
 
+    def whole_windows(self) -> tuple[Integers, Integers]:
+        """Return the ids [W, T] of all whole windows behind the tokens that are added in front, and
+        the document of each token; none where the text is too short.
+        """
+        whole = [batch for batch in self.batches() if batch.ids.shape[1] == self.context]
+        if not whole:
+            nothing = np.zeros((0, self.context), dtype=np.int64)
+            return nothing, nothing
+        ids = np.concatenate([batch.ids for batch in whole])
+        documents = np.concatenate([batch.documents for batch in whole])
+        front = np.tile(np.array(self.frame.front, dtype=ids.dtype), (len(ids), 1))
+        documents_in_front = np.repeat(documents[:, :1], front.shape[1], axis=1)
+        framed_documents = np.concatenate([documents_in_front, documents], axis=1)
+        return np.concatenate([front, ids], axis=1), framed_documents
+
     def mark(self) -> Json:
         return None if self._windows is None else asdict(self._windows.mark())
 
@@ -254,18 +272,10 @@ class ModelSource(VectorSource):
             record = TextRecord(source=str(self.source_text), context=self.context)
         else:
             record = self._windows.record()
-        return replace(record, start=self.reading.start, added=self._added)
+        return with_beginning(record, self.lens.require_tokenizer(), self.reading.start)
 
     def sentences(self) -> list[str]:
         return self.lens.sentences() if isinstance(self.lens, FramedLens) else []
-
-    @cached_property
-    def _added(self) -> list[str]:
-        """The tokens that are added to a window, or that the tokenizer would add."""
-        tokenizer = self.lens.require_tokenizer()
-        frame = self.frame if self.frame.length else frame_of(tokenizer, "tokenizer")
-        ids = [*frame.front, *frame.end]
-        return display(tokenizer, ids) if ids else []
 
     def read(self, windows: int) -> int:
         return self.text().tokens or 0 if self.alone else super().read(windows)

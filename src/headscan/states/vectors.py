@@ -15,6 +15,7 @@ from headscan.run import BadInput, Registry
 from headscan.states.location import Location, site_of_hook
 from headscan.states.precision import PACKINGS, SCALES, scaled, unpacked
 from headscan.states.rows import EIGHT_BITS, Array, FloatRows, JoinedRows, Rows
+from headscan.text.tokens import NO_FRAME, Frame
 
 TOKENS = ("token_ids", "input_ids", "tokens", "token_id")
 DOCUMENTS = ("documents", "document_ids", "document_id", "document")
@@ -83,6 +84,7 @@ class Vectors:
         notes: cautions for readers of its numbers.
         lengths: of width 1, where windows differ in length; then row k of the site `sentence` is of
             window k.
+        frame: the tokens that stood around every window when the model read it.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Vectors:
     model: str | None = None
     notes: tuple[str, ...] = ()
     lengths: Rows | None = None
+    frame: Frame = NO_FRAME
 
     def __post_init__(self) -> None:
         if not self.sites:

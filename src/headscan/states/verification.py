@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.model import Lens
+from headscan.model.framed import framed
 from headscan.run import BadInput, DataFrame, Result, Row, dataframe
 from headscan.states.source import VectorSource
 from headscan.states.stored import StoredSource, stored_source
@@ -192,7 +193,7 @@ def verified_rows(lens: Lens, dump: str, field: str | None) -> tuple[list[Row], 
         raise BadInput(f"{source.name} holds {count} vectors, too few to verify.")
     widths = {rows.shape[1] for rows in stored.values()}
     candidates = [site for site in lens.sites if lens.width(site) in widths]
-    states = _states(lens, ids, candidates)
+    states = _states(framed(lens, source.vectors.frame), ids, candidates)
     layout = Layout.of([len(row) for batch in ids for row in batch])
     return [_row(site, rows, states, layout) for site, rows in stored.items()], count
 

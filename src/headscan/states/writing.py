@@ -114,7 +114,7 @@ def run(
     documents: Documents = "whole",
     field: FieldName = None,
     max_tokens: MaxTokens = None,
-    start: Start = "none",
+    start: Start = "tokenizer",
     tokenizer: TokenizerName = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -157,7 +157,7 @@ def run(
     lens = open_model(model, loading)
     source = ModelSource(lens, text, reading, context=context, batch=batch)
     stored_sites = source.default_sites if sites is None else source.match(sites)
-    _check_length(lens, context or source.context)
+    _check_length(source.lens, context or source.context)
     lens.identify(run)
 
     index = _ShardWriter(source, stored_sites, store, run, run.folder).write()
@@ -224,7 +224,12 @@ class _ShardWriter:
         self.folder = folder
         self.pending: dict[str, list[Tensor]] = {}  # tensors of the next shard by their names
         self.index = StoredIndex(
-            [], source.context, source.vocabulary, model=asdict(source.record()), alone=source.alone
+            [],
+            source.context,
+            source.vocabulary,
+            model=asdict(source.record()),
+            alone=source.alone,
+            frame=source.frame,
         )
 
     def write(self) -> StoredIndex:

@@ -155,6 +155,19 @@ def read_prompts(
     ]
 
 
+def are_texts(prompts: PromptsLike | None) -> bool:
+    """Return whether prompts are texts alone, not token ids or chats.
+
+    >>> are_texts("a"), are_texts(["a", "b"]), are_texts([1, 2]), are_texts(["a", [1]])
+    (True, True, False, False)
+    """
+    if isinstance(prompts, str):
+        return True
+    if not isinstance(prompts, Sequence) or not len(prompts):
+        return False
+    return all(isinstance(prompt, str) for prompt in prompts)
+
+
 def read_prompt(
     prompt: PromptLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
 ) -> Prompt:

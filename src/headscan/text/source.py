@@ -338,7 +338,7 @@ class Reading(Settings):
     documents: Documents = "whole"
     field: FieldName = None
     max_tokens: MaxTokens = None
-    start: Start = "none"
+    start: Start = "tokenizer"
 
     def check(self) -> None:
         super().check()

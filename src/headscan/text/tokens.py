@@ -85,6 +85,17 @@ class Frame(NamedTuple):
         """The number of added positions."""
         return len(self.front) + len(self.end)
 
+    def text(self, length: int) -> slice:
+        """Return the positions of the text in `length` positions with the added ones.
+
+        >>> Frame(front=(1,), end=(2, 3)).text(10)
+        slice(1, 8, None)
+        """
+        return slice(len(self.front), length - len(self.end))
+
+
+NO_FRAME = Frame()
+
 
 def frame_of(tokenizer: Any, start: str) -> Frame:
     """Return what stands around the text of a window: nothing, the start token, or all that the
@@ -94,7 +105,7 @@ def frame_of(tokenizer: Any, start: str) -> Frame:
         BadInput: for "bos", where the tokenizer has no start token.
     """
     if start == "none":
-        return Frame()
+        return NO_FRAME
     if start == "tokenizer":
         front, end = special_frame(tokenizer)
         return Frame(tuple(front.tolist()), tuple(end.tolist()))

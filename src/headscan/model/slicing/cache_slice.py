@@ -78,6 +78,7 @@ class CacheSlice(SlicedModel):
         cache = DynamicCache(config=self.lens.model.config)
         options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         options |= extra or {}
+        frame = self._frame(options)
         stored: dict[int, tuple[Tensor, Tensor]] = {}
         with _storing(options["past_key_values"], self.layers, stored):
             super().states(input_ids, inputs_embeds=inputs_embeds, grad=grad, extra=options)
@@ -93,7 +94,8 @@ class CacheSlice(SlicedModel):
             for index in INDICES_OF_PART[self.stored]
         ]
         self.parts = tuple(part.shape[-1] for part in parts)
-        return torch.cat(parts, -1)
+        joined = torch.cat(parts, -1)
+        return joined[:, frame.text(joined.shape[1])]
 
     def _joined_heads(self, stored: Float[Tensor, "B heads T size"]) -> Float[Tensor, "B T width"]:
         """Return the heads that are seen, one after another."""

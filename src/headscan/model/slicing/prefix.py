@@ -27,10 +27,12 @@ NOISE_CANDIDATES = (NOISE_ROWS, 32)
 class _SharedCache(DynamicCache):
     """A cache of P prefixes from which N candidates may read at once.
 
-    `rows` has the prefix of each candidate; while it is set, reading stores nothing.
+    `rows` has the prefix of each candidate; while it is set, reading stores nothing. `begun`: it
+    holds what stands in front of a text (`Lens.frame`).
     """
 
     rows: Tensor | None = None
+    begun = False
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -97,6 +99,7 @@ class Prefix:
         embeds = self.cut.embed(ids)
         if self.cached:
             self._behind(None, embeds)
+            self._cache.begun = True
             self.passes += ids.numel()
         self.ids = torch.cat([self.ids, ids], dim=1)
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
+from headscan.model.framed import framed, framed_ids
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
 from headscan.model.recording import record, record_within_memory
@@ -20,6 +21,7 @@ from headscan.model.slicing.ablation import Ablation
 from headscan.model.slicing.specification import SliceSpecification, features_of, positions_of
 from headscan.model.traits import Memo, blind_to_the_last, random_ids
 from headscan.run import BadInput, Option, exhausted
+from headscan.text.tokens import Frame
 
 ROWS_AT_ONCE = 4096
 TRIAL_TOKENS = 4
@@ -78,7 +80,7 @@ class SlicedModel(Memo):
         self.lens = lens
         if specification.weights is not None:
             seed = int(specification.weights.partition(":")[2])
-            self.lens = lens.random_init(seed)
+            self.lens = framed(lens.random_init(seed), lens.frame)
         matched = [site for glob in specification.sites for site in self.lens.match(glob)]
         self.sites = tuple(dict.fromkeys(matched))
         stacks = [
@@ -193,6 +195,11 @@ class SlicedModel(Memo):
             input_ids = None
         if inputs_embeds is not None:
             inputs_embeds = inputs_embeds.to(self.lens.device, self.lens.input_embeddings.dtype)
+        frame = self._frame(extra)
+        if inputs_embeds is not None:
+            inputs_embeds = self._framed(inputs_embeds, frame)
+        elif input_ids is not None and frame.length:
+            input_ids = framed_ids(self.check(input_ids), frame)
         inputs = self.lens.inputs.forward(input_ids, inputs_embeds, None, None, self.sites)
         tokens = inputs["input_ids"] if inputs_embeds is None else inputs["inputs_embeds"]
         inputs |= self._mask(tokens.shape[0], tokens.shape[1])
@@ -205,7 +212,31 @@ class SlicedModel(Memo):
                 states = record_within_memory(self.lens.model, self._taps, inputs, limit=limit)
         outputs = [states[site] for site in self.sites]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        return self.features(joined)
+        return self.features(joined[:, frame.text(joined.shape[1])])
+
+    def _frame(self, extra: dict[str, Any] | None) -> Frame:
+        """Return what stands around the input of a pass.
+
+        Behind a cache that has begun there is nothing; one that begins has the tokens in front.
+        """
+        cache = (extra or {}).get("past_key_values")
+        if cache is None:
+            return self.lens.frame
+        return Frame() if getattr(cache, "begun", False) else Frame(self.lens.frame.front)
+
+    def _framed(
+        self, inputs_embeds: Float[Tensor, "B T e"], frame: Frame
+    ) -> Float[Tensor, "B framed e"]:
+        """Return vectors with those of the added tokens."""
+        if not frame.length:
+            return inputs_embeds
+        rows = len(inputs_embeds)
+        front, end = (
+            self.embed(torch.tensor(tokens, dtype=torch.int64)).to(inputs_embeds)
+            for tokens in (frame.front, frame.end)
+        )
+        parts = [front.expand(rows, -1, -1), inputs_embeds, end.expand(rows, -1, -1)]
+        return torch.cat(parts, dim=1)
 
     def in_batches(self, run: Callable[[slice], Tensor], count: int, batch: int) -> Tensor:
         """Return `run(slice)` of `count` rows, concatenated, in batches of at most so many rows.

@@ -16,6 +16,7 @@ from headscan.states.formats.arrays import read_header
 from headscan.states.location import Location
 from headscan.states.rows import JoinedRows, Rows
 from headscan.states.vectors import FORMATS, StateFormat, Vectors, chosen
+from headscan.text.tokens import NO_FRAME, Frame
 
 INDEX = "states.json"
 LAYOUT = "headscan-states"
@@ -68,6 +69,7 @@ class StoredIndex:
         alone: whether windows are the texts of a sentence encoder, with lengths of their own, at
             most `context`. A shard then holds tensors [tokens, width], `token_ids` and `documents`
             [tokens], `lengths` [windows], and at the site `sentence` [windows, width].
+        frame: the tokens that stood around every window; their states are not stored.
     """
 
     sites: list[StoredSite]
@@ -80,6 +82,7 @@ class StoredIndex:
     complete: bool = False
     mark: Json = None
     alone: bool = False
+    frame: Frame = NO_FRAME
 
     @property
     def tokens(self) -> int:
@@ -192,6 +195,9 @@ class HeadscanFormat(StateFormat):
         notes: tuple[str, ...] = ()
         if not index.complete:
             notes = ("Its writing was interrupted: this is the beginning of the text.",)
+        if index.frame.length:
+            added = " ".join(index.text.get("added", ()))
+            notes += (f"Windows were read with {added} added; these positions are not stored.",)
         return Vectors(
             location.name,
             {site: rows[site] for site in sites},
@@ -202,6 +208,7 @@ class HeadscanFormat(StateFormat):
             model=str(index.model.get("name", "")) or None,
             notes=notes,
             lengths=rows.get("lengths"),
+            frame=index.frame,
         )
 
 
