@@ -84,28 +84,31 @@ def _slope(smaller: StoredAs, larger: StoredAs) -> float:
 
 
 def uniform(matrices: Sequence[RatedMatrix], budget: float) -> Allocation:
-    """Return one format for all, and the next larger one for evenly spaced matrices.
+    """Return one format for all, and a larger one for evenly spaced matrices, within a budget.
 
-    It takes as much of the budget as whole matrices allow. Of two formats of equal bytes it has the
-    one that does less harm.
+    Of all such pairs it is the one that is expected to do the least harm.
     """
-    totals = []
-    for column in range(len(matrices[0].choices)):
-        of_format = [matrix.choices[column] for matrix in matrices]
-        harm = sum(choice.harm for choice in of_format)
-        totals.append((sum(choice.bytes for choice in of_format), -harm))
-    order = sorted(range(len(totals)), key=lambda column: totals[column])
-    fitting = [column for column in order if totals[column][0] <= budget]
-    allocation = [matrix.choices[fitting[-1]] for matrix in matrices]
-    left = budget - totals[fitting[-1]][0]
-    if len(fitting) < len(order):
-        larger = order[len(fitting)]
-        for number in evenly_spaced(len(matrices)):
-            choice = matrices[number].choices[larger]
-            extra = choice.bytes - allocation[number].bytes
-            if 0 < extra <= left:
-                allocation[number] = choice
-                left -= extra
+    columns = range(len(matrices[0].choices))
+    allocations = []
+    for column in columns:
+        base = [matrix.choices[column] for matrix in matrices]
+        if sum(choice.bytes for choice in base) <= budget:
+            allocations += [_enlarged(matrices, base, larger, budget) for larger in columns]
+    return min(allocations, key=lambda allocation: sum(choice.harm for choice in allocation))
+
+
+def _enlarged(
+    matrices: Sequence[RatedMatrix], base: Allocation, column: int, budget: float
+) -> Allocation:
+    """Return an allocation with a larger format for as many evenly spaced matrices as fit."""
+    allocation = list(base)
+    left = budget - sum(choice.bytes for choice in base)
+    for number in evenly_spaced(len(matrices)):
+        choice = matrices[number].choices[column]
+        extra = choice.bytes - allocation[number].bytes
+        if 0 < extra <= left:
+            allocation[number] = choice
+            left -= extra
     return allocation
 
 

@@ -1,17 +1,19 @@
-"""`compare --changes` finds a planted behaviour, and calls a fine-tune on more of the same nothing.
+"""How often `compare --changes` finds a planted behaviour, and calls more of the same nothing.
 
-    python benchmarks/changes_find_what_was_planted.py MODEL [--tries 20] [--controls 9]
+    python benchmarks/how_often_changes_finds_what_was_planted.py MODEL [--tries 20] [--controls 9]
 
 Each try fine-tunes a copy of MODEL for 40 steps. Planted: in half of the rows a rare trigger token,
 another in each try, is followed by an answer token. Null: the same stories in another order. Found:
 the trigger or the answer is among the tokens, or the answer is among the tokens that rose in the
-contexts, that are beyond the limit of the control fine-tunes; these are trained on the same
-stories with other seeds. Null tries are right where nothing is beyond (HS706). The text that is
+contexts, that are beyond the limit of the control fine-tunes. These are drawn anew in each try from
+three times as many that were trained on the same stories with other seeds; the null fine-tune of a
+try is another one of them. Null tries are right where nothing is beyond (HS706). The text that is
 compared has none of the stories of the training, and no trigger.
 """
 
 import argparse
 import copy
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,11 +102,11 @@ def main() -> None:
     ids = torch.stack([torch.from_numpy(window.ids) for window in windows])
     rows = ids[:TRAINED]
     held_out = [lens.require_tokenizer().decode(row) for row in ids[TRAINED : TRAINED + 48]]
-    controls = []
-    for number in range(options.controls):
-        controls.append(fine_tuned(lens, rows, unchanged, 1000 + number, f"control {number}"))
+    same = []
+    for number in range(3 * options.controls):
+        same.append(fine_tuned(lens, rows, unchanged, 1000 + number, f"same {number}"))
 
-    def compared(tuned: Lens) -> ChangesResult:
+    def compared(tuned: Lens, controls: list[Lens]) -> ChangesResult:
         result = headscan.compare(
             [lens, tuned],
             held_out,
@@ -118,12 +120,17 @@ def main() -> None:
 
     found = 0
     silent = 0
+    beyond: Counter[str] = Counter()
     for number in range(options.tries):
-        trigger, answer = rare_tokens(lens, ids, torch.Generator().manual_seed(number))
+        generator = torch.Generator().manual_seed(number)
+        trigger, answer = rare_tokens(lens, ids, generator)
+        order = torch.randperm(len(same), generator=generator).tolist()
+        null, *controls = [same[index] for index in order[: options.controls + 1]]
         tuned = fine_tuned(lens, rows, planted(trigger, answer), number, "planted")
-        found += names_it(compared(tuned), lens, trigger, answer)
-        tuned = fine_tuned(lens, rows, unchanged, 2000 + number, "same")
-        silent += compared(tuned).findings[0].code == "HS706"
+        found += names_it(compared(tuned, controls), lens, trigger, answer)
+        codes = [finding.code for finding in compared(null, controls).findings]
+        silent += codes == ["HS706"]
+        beyond.update(codes)
     show(
         [
             {
@@ -131,6 +138,8 @@ def main() -> None:
                 "tries": options.tries,
                 "planted_found": found,
                 "null_called_nothing": silent,
+                "null_tokens_beyond": beyond["HS704"],
+                "null_contexts_beyond": beyond["HS705"],
                 "controls": options.controls,
             }
         ]
