@@ -2,7 +2,7 @@
 no alarm that is not known.
 
     python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...]
-        [--runs stories:0,stories:1,FILE:0,...] [--tokens 2048] [--doses]
+        [--runs stories:0,stories:1,FILE:0,...] [--tokens 2048] [--start tokenizer] [--doses]
 
 Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. A row is a
 model and a fault, a column a text and a seed (of fault and checkup); a cell has all alarms in the
@@ -62,6 +62,7 @@ def main() -> None:
         help="texts, each with a seed (of fault and checkup) after a colon",
     )
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--start", default="tokenizer", help="how windows begin")
     parser.add_argument("--doses", action="store_true")
     arguments = parser.parse_args()
     conditions = [
@@ -74,8 +75,8 @@ def main() -> None:
             for fault in EXPECTED:
                 if not applies(fault, healthy):
                     continue
-                work = partial(row, fault, healthy, condition, arguments.tokens)
-                key = f"{title} {fault} {label(condition)} {arguments.tokens}"
+                work = partial(row, fault, healthy, condition, arguments.tokens, arguments.start)
+                key = f"{title} {fault} {label(condition)} {arguments.tokens} {arguments.start}"
                 alarms = kept(key, work)["alarms"]
                 alarms_by_fault.setdefault((title, fault), {})[condition] = alarms
                 print(title, fault, condition, alarms, file=sys.stderr, flush=True)
@@ -84,7 +85,10 @@ def main() -> None:
         for fault, (code, strengths) in DOSES.items() if arguments.doses else ():
             for dose in strengths:
                 result = examined(
-                    sick(healthy, FAULTS[fault], fault, dose), conditions[0], arguments.tokens
+                    sick(healthy, FAULTS[fault], fault, dose),
+                    conditions[0],
+                    arguments.tokens,
+                    arguments.start,
                 )
                 observations = result.examinations[0].observations
                 values = [item.value for item in observations if item.code == code]
@@ -128,8 +132,9 @@ def applies(fault: str, lens: Lens) -> bool:
     return fault not in OF_HEADS or lens.model.get_output_embeddings() is not None
 
 
-def row(fault: str, healthy: Lens, condition: Condition, tokens: int) -> dict[str, Any]:
-    return {"alarms": codes(examined(sources(fault, healthy, condition[1]), condition, tokens))}
+def row(fault: str, healthy: Lens, condition: Condition, tokens: int, start: str) -> dict[str, Any]:
+    source = sources(fault, healthy, condition[1])
+    return {"alarms": codes(examined(source, condition, tokens, start))}
 
 
 def sources(fault: str, healthy: Lens, seed: int) -> Any:
@@ -139,7 +144,7 @@ def sources(fault: str, healthy: Lens, seed: int) -> Any:
     return sick(healthy, FAULTS[fault], fault, seed=seed)
 
 
-def examined(source: Any, condition: Condition, tokens: int) -> Any:
+def examined(source: Any, condition: Condition, tokens: int, start: str) -> Any:
     text, seed = condition
     torch.manual_seed(seed)
     return headscan.checkup(
@@ -149,6 +154,7 @@ def examined(source: Any, condition: Condition, tokens: int) -> Any:
         context=64,
         budget="10m",
         seed=seed,
+        start=start,
         checkpoints=isinstance(source, list),
     )
 
