@@ -19,7 +19,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from _faults import EXPECTED, FAULTS, noisy, sick
@@ -28,6 +28,7 @@ from _table import show
 
 import headscan
 from headscan.model import Lens
+from headscan.text.source import StartName
 
 DOSES = {
     "rogue coordinate": ("HS102", (0.3, 1, 3, 10, 30)),
@@ -62,7 +63,9 @@ def main() -> None:
         help="texts, each with a seed (of fault and checkup) after a colon",
     )
     parser.add_argument("--tokens", type=int, default=2048)
-    parser.add_argument("--start", default="tokenizer", help="how windows begin")
+    parser.add_argument(
+        "--start", default="tokenizer", choices=get_args(StartName), help="how windows begin"
+    )
     parser.add_argument("--doses", action="store_true")
     arguments = parser.parse_args()
     conditions = [
@@ -132,7 +135,9 @@ def applies(fault: str, lens: Lens) -> bool:
     return fault not in OF_HEADS or lens.model.get_output_embeddings() is not None
 
 
-def row(fault: str, healthy: Lens, condition: Condition, tokens: int, start: str) -> dict[str, Any]:
+def row(
+    fault: str, healthy: Lens, condition: Condition, tokens: int, start: StartName
+) -> dict[str, Any]:
     source = sources(fault, healthy, condition[1])
     return {"alarms": codes(examined(source, condition, tokens, start))}
 
@@ -144,7 +149,7 @@ def sources(fault: str, healthy: Lens, seed: int) -> Any:
     return sick(healthy, FAULTS[fault], fault, seed=seed)
 
 
-def examined(source: Any, condition: Condition, tokens: int, start: str) -> Any:
+def examined(source: Any, condition: Condition, tokens: int, start: StartName) -> Any:
     text, seed = condition
     torch.manual_seed(seed)
     return headscan.checkup(
