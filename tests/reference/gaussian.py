@@ -463,13 +463,11 @@ KNOWN: dict[str, Known] = {
     ),
     "attention.attention_entropy": Known("—", "of a softmax of dependent scores; no closed form"),
     "attention.sharpness": Known("—", "the same"),
-    "attention.added_share": Known(
-        "0", "nothing is added around these keys", _zero, lambda s: 1e-12
-    ),
     "attention.first_share": Known(
         "mean of 1/t over t = 2 ... T",
         "keys are exchangeable: each of t visible ones gets 1/t",
         lambda s: float((1 / np.arange(2, s.window + 1)).mean()),
         lambda s: 4 * (0.1 / s.n) ** 0.5,
     ),
+    "attention.added_share": Known("0", "nothing is added around these keys", _zero),
 }

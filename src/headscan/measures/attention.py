@@ -24,7 +24,7 @@ from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.statistics import Tally
 from headscan.statistics.uncertainty import Bounds, Cells, with_intervals
-from headscan.text.tokens import Frame
+from headscan.text.tokens import NO_FRAME, Frame
 
 NO_MEAN = "its queries or keys are zero on average"
 
@@ -125,7 +125,7 @@ def _empty_tally(heads: int, width: int) -> Tally:
     return Tally(vectors | dict.fromkeys(names, (heads,)))
 
 
-def _add(tally: Tally, query: Tensor, key: Tensor, scores: Tensor, frame: Frame) -> None:
+def _add(tally: Tally, query: Tensor, key: Tensor, scores: Tensor, frame: Frame = NO_FRAME) -> None:
     """Add queries [B, H, T, e], keys [B, K, S, e] and masked scores [B, H, T, S] of one call.
 
     Only those of the text count; what its queries give to the added positions is a number of its
