@@ -1,5 +1,5 @@
 # make scan   examine the embedded models on the embedded text     make test   the whole test suite
-# make bench  run benchmarks/ and write BENCHMARKS.md (hours; what no clock decides runs first)     make lint   ruff and mypy
+# make bench  run benchmarks/ and write lab/docs/benchmarks.md (hours; what no clock decides runs first)     make lint   ruff and mypy
 # make ledger   try the statements of the literature on the models that are here, and write lab/docs/ledger.md (ten minutes of one core with
 #                  small models; a model of 1.5 billion parameters adds half an hour; stopped, it goes on where it was; SMALL=1 leaves real
 #                  models out)

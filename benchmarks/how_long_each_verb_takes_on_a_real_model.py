@@ -227,7 +227,7 @@ def shown_word(word: str) -> str:
 
 
 def table(measurements: dict[str, Measured]) -> str:
-    """The section of BENCHMARKS.md."""
+    """The section of lab/docs/benchmarks.md."""
     all_lines = lines()
     rows = [
         "| line | command | seconds | processor | peak memory, GiB | what came out | date | load "

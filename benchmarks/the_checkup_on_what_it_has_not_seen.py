@@ -44,10 +44,6 @@ from headscan.model import Lens
 
 PAGE = Path(__file__).parents[1] / "lab" / "docs" / "methods" / "checkup.md"
 MARKS = ("<!-- unseen -->", "<!-- /unseen -->")
-HEADING = """## What took no part
-
-Twelve healthy pairs and twelve faults, written down before any was tried; no limit was
-changed after it."""
 SENTENCES = {"documents": "lines", "max_tokens": 40_000, "budget": "10m"}
 TOKENS = {"max_tokens": 2048, "context": 64, "budget": "10m"}
 CHARACTERS = 300_000
@@ -309,7 +305,7 @@ def main() -> None:
     if arguments.write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
         after = rest.partition(MARKS[1])[2]
-        tables = f"{HEADING}\n\n{written.getvalue().strip()}"
+        tables = written.getvalue().strip()
         page = f"{before.rstrip()}\n\n{MARKS[0]}\n\n{tables}\n\n{MARKS[1]}\n{after.lstrip()}"
         PAGE.write_text(page, encoding="utf-8")
 

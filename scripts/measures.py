@@ -44,7 +44,12 @@ def page() -> str:
         "# Measures\n\nWritten by `scripts/measures.py` from the code; a test fails when it is "
         "out of date.\n"
     ]
-    measures = ordered_measures()
+    # A plug-in's measures are described where the plug-in is.
+    measures = [
+        measure
+        for measure in ordered_measures()
+        if measure.function.__module__.startswith("headscan.")
+    ]
     for group in dict.fromkeys(measure.words.group for measure in measures):
         parts.append(f"## {group.capitalize()}\n")
         parts += [entry(measure) for measure in measures if measure.words.group == group]

@@ -1,4 +1,4 @@
-"""Write the measured numbers of README from the sections of BENCHMARKS.md that they come from.
+"""Write the measured numbers of README from the pages that they come from.
 
     python scripts/readme.py
 
@@ -11,12 +11,18 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+BENCHMARKS = ROOT / "lab" / "docs" / "benchmarks.md"
+CONE = ROOT / "lab" / "docs" / "methods" / "cone.md"
+INTERVALS = ROOT / "lab" / "docs" / "methods" / "intervals.md"
+LEADERBOARD = ROOT / "lab" / "docs" / "leaderboard.md"
+INVERSIONS = ROOT / "lab" / "docs" / "methods" / "inversion.md"
+NUMBER = re.compile(r"(?<![\d.])\.\d+")
 OCCLUSION = "occlusion_is_faster_than_a_forward_pass_a_token"
 INVERSION = "exact_inversion_recovers_every_token_of_a_real_model_in_seconds"
 
 
 def table(benchmarks: str, section: str) -> list[dict[str, str]]:
-    """Return the first table of a section of BENCHMARKS.md, a dictionary a row.
+    """Return the first table of a section of lab/docs/benchmarks.md, a dictionary a row.
 
     >>> page = "<!-- a -->\\n| x | y |\\n|---|---|\\n| 1 | 2 |\\n\\n<!-- b -->\\n"
     >>> table(page, "a")
@@ -26,7 +32,7 @@ def table(benchmarks: str, section: str) -> list[dict[str, str]]:
     text = re.split(r"^<!-- \w+ -->$", text, maxsplit=1, flags=re.M)[0]
     first = re.search(r"(?:^\|.*\n)+", text, flags=re.M)
     if first is None:
-        raise ValueError(f"BENCHMARKS.md has no table in the section {section}")
+        raise ValueError(f"lab/docs/benchmarks.md has no table in the section {section}")
     head, _, *lines = first[0].splitlines()
     names = _cells(head)
     return [dict(zip(names, _cells(line), strict=True)) for line in lines]
@@ -36,14 +42,26 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
+def row(page: Path, start: str) -> list[str]:
+    """Return the cells of the first row of a page's tables that begins so, with leading zeros."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    line = next(line for line in lines if line.startswith(f"| {start} |"))
+    return _cells(NUMBER.sub(lambda match: f"0{match[0]}", line))
+
+
+def _rounded(interval: str) -> str:
+    """Return a number and its interval with two places: '0.141 [0.121, 0.160]'."""
+    return re.sub(r"\d+\.\d+", lambda match: f"{float(match[0]) + 1e-9:.2f}", interval)
+
+
 def _extent(values: list[str], places: int) -> str:
     """Return the least and the greatest of some numbers: '1.4 to 5.4'."""
     numbers = [float(value) for value in values]
     return f"{min(numbers):.{places}f} to {max(numbers):.{places}f}"
 
 
-def claims(benchmarks: str) -> list[tuple[str, str]]:
-    """Return the rows of README's table that are measured: how each begins, and the whole row."""
+def speed_claims(benchmarks: str) -> list[tuple[str, str]]:
+    """Return the rows of README's table whose numbers a benchmark measures, by how each begins."""
     occlusion = table(benchmarks, OCCLUSION)
     ratios = _extent([row["captum takes ×"] for row in occlusion], 1)
     models = len({row["model"] for row in occlusion})
@@ -59,18 +77,65 @@ def claims(benchmarks: str) -> list[tuple[str, str]]:
             "| Exact search recovered",
             f"| Exact search recovered {right} of {read} tokens, {seconds} processor seconds a "
             f"token | Qwen2.5-Coder-1.5B-Instruct, blocks {sites}, {prompts} prompts each | "
-            "[BENCHMARKS](BENCHMARKS.md) |",
+            "[measurement](lab/docs/benchmarks.md) |",
         ),
         (
             "| Occlusion is",
             f"| Occlusion is {ratios} times faster than captum, with equal scores | {models} "
-            f"models of up to 6 blocks, {tokens} tokens | [BENCHMARKS](BENCHMARKS.md) |",
+            f"models of up to 6 blocks, {tokens} tokens | [measurement](lab/docs/benchmarks.md) |",
         ),
     ]
 
 
+def study_claims() -> list[tuple[str, str]]:
+    """Return the rows whose numbers stand in the laboratory's tables, by how each begins."""
+    cosine = row(CONE, "Qwen2.5-Coder-1.5B-Instruct (28)")[1]
+    headless, with_head, unigram = (
+        _rounded(row(LEADERBOARD, arm)[6]) for arm in ("headless", "ce", "ce+unigram")
+    )
+    coverages = []
+    for text in ("wikitext-2", "mixed"):
+        cells = row(INTERVALS, f"Qwen2.5-Coder-1.5B (own) | {text}, 8 x 256")[3:8]
+        coverages += [cell.partition(",")[0] for cell in cells]
+    inversions = INVERSIONS.read_text(encoding="utf-8")
+    tried = re.search(r"false word in ([\d,]+)", inversions)
+    if tried is None:
+        raise ValueError(f"{INVERSIONS.name} does not say how many inversions were tried")
+    return [
+        (
+            "| [Average cosine]",
+            f"| [Average cosine](docs/glossary.md) similarity {cosine} | "
+            "Qwen2.5-Coder-1.5B-Instruct, block.27, 2,048 tokens of wikitext-2 test, windows of "
+            "128 | [cone](docs/cone.md) |",
+        ),
+        (
+            "| At equal loss",
+            "| At equal loss (5.00 nats) a headless model has a lower average cosine than one "
+            f"with a head, {headless} and {with_head}; a head whose bias starts at the log "
+            f"[unigram](docs/glossary.md) has {unigram} | GPT-2 of 3 blocks, last block, "
+            "TinyStories, 5 seeds, 2 learning rates | [leaderboard](lab/docs/leaderboard.md) |",
+        ),
+        (
+            "| No false verdict",
+            f"| No false verdict in {tried[1]} adversarial inversions, each checked by brute force "
+            "| tiny random models, 21 kinds of attack | [inversion](docs/inversion.md) |",
+        ),
+        (
+            "| 95 % intervals",
+            f"| 95 % intervals cover {_extent(coverages, 2)} of fresh texts of the same length, "
+            "five measures | Qwen2.5-Coder-1.5B-Instruct, 40 sets of 8 × 256 tokens, two texts | "
+            "[intervals](docs/intervals.md) |",
+        ),
+    ]
+
+
+def claims(benchmarks: str) -> list[tuple[str, str]]:
+    """Return the rows of README's table that are measured: how each begins, and the whole row."""
+    return speed_claims(benchmarks) + study_claims()
+
+
 def rewritten(readme: str, benchmarks: str) -> str:
-    """Return README with the measured rows of its table as BENCHMARKS.md has them."""
+    """Return README with the measured rows of its table as the measurements have them."""
     rows = claims(benchmarks)
     lines = []
     for line in readme.split("\n"):
@@ -82,7 +147,7 @@ def rewritten(readme: str, benchmarks: str) -> str:
 def main() -> None:
     """Write README."""
     path = ROOT / "README.md"
-    benchmarks = (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8")
+    benchmarks = BENCHMARKS.read_text(encoding="utf-8")
     path.write_text(rewritten(path.read_text(encoding="utf-8"), benchmarks), encoding="utf-8")
 
 

@@ -92,7 +92,7 @@ def test_the_numbers_of_the_readme_are_those_of_the_benchmarks():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    benchmarks = (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8")
+    benchmarks = (ROOT / "lab/docs/benchmarks.md").read_text(encoding="utf-8")
     assert module.rewritten(readme, benchmarks) == readme
     for _, row in module.claims(benchmarks):
         assert row in readme

@@ -34,7 +34,7 @@ REFERENCE = [
 ]
 PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG", "BENCHMARKS", "architecture", "decisions"]
 # their text would stand before the guides in every search
-UNSEARCHED = ("CHANGELOG.md", "AGENTS.md", "ledger.md", "claims/")
+UNSEARCHED = ("CHANGELOG.md", "AGENTS.md", "ledger.md", "benchmarks.md", "claims/")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 

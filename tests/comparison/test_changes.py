@@ -1,10 +1,12 @@
 """What a fine-tune changed: against plain forward passes, planted changes, noise, and bad input."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
@@ -183,3 +185,68 @@ def test_limits_and_scores_are_as_defined():
 def test_options_that_do_not_go_together_are_refused(options, message):
     with pytest.raises(headscan.BadInput, match=message):
         compared(noisy(base_model(), 1), **options)
+
+
+def test_an_adapter_is_merged_into_the_base(tmp_path):
+    base = base_model()
+    name = "transformer.h.1.mlp.c_fc"
+    generator = torch.Generator().manual_seed(4)
+    A = torch.randn(2, 24, generator=generator)
+    B = torch.randn(96, 2, generator=generator) * 0.1
+    key = f"base_model.model.{name}.lora_"
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    save_file({f"{key}A.weight": A, f"{key}B.weight": B}, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "fan_in_fan_out": True}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    merged = copy.deepcopy(base)
+    with torch.no_grad():
+        merged.get_parameter(f"{name}.weight").add_((3 * B @ A).T)
+    by_hand = compared(merged, base)
+    untouched = {key: weight.clone() for key, weight in base.state_dict().items()}
+    options = {"max_tokens": 1024, "context": 32, "changes": True}
+    result = headscan.compare([lens_of(base, "base"), folder], TEXTS, **options)
+    assert result.divergence == pytest.approx(by_hand.divergence, rel=1e-5)
+    assert result.models[1].name == "adapter"
+    assert all(torch.equal(weight, untouched[key]) for key, weight in base.state_dict().items())
+    config = GPT2Config(vocab_size=257, n_positions=32, n_embd=16, n_layer=2, n_head=2)
+    narrow = lens_of(GPT2LMHeadModel(config).eval(), "narrow")
+    with pytest.raises(headscan.BadInput, match="is no adapter of narrow: that has no matrix"):
+        headscan.compare([narrow, folder], TEXTS, **options)
+
+
+def test_draws_are_four_at_least_with_changes_and_nineteen_without():
+    assert compared(noisy(base_model(), 11), draws=4, max_tokens=128).controls == 4
+    models = [lens_of(base_model(), "one"), lens_of(base_model(), "two")]
+    with pytest.raises(headscan.BadInput, match="--draws must be 19 at least, not 4"):
+        headscan.compare(models, TEXTS, draws=4)
+
+
+def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("headscan.run.parts.Parts.due", lambda self: self.folder is not None)
+    base = base_model(16384)
+    for name, model in (("base", base), ("tuned", planted(base))):
+        model.save_pretrained(tmp_path / name)
+    models = [tmp_path / "base", tmp_path / "tuned"]
+    options = {"changes": True, "tokenizer": "gpt-vanilla", "max_tokens": 256, "context": 32}
+
+    def stop(stage, done, total, unit):
+        if "block.1" in stage:
+            raise KeyboardInterrupt
+
+    texts = ["a b c d e f g h i j k l m n o p"] * 40
+    with pytest.raises(KeyboardInterrupt):
+        headscan.compare(models, texts, out=tmp_path / "run", progress=stop, **options)
+    stages = []
+    again = headscan.compare(
+        models,
+        texts,
+        out=tmp_path / "run",
+        resume=True,
+        progress=lambda stage, *rest: stages.append(stage),
+        **options,
+    )
+    assert not any("block.0" in stage for stage in stages)
+    whole = headscan.compare(models, texts, **options)
+    assert again.layers == whole.layers
+    assert again.contexts == whole.contexts

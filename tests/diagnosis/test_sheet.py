@@ -257,7 +257,7 @@ def test_an_interval_that_holds_the_limit_is_a_possible_alarm_everywhere():
     assert result.highest_level == "notice"
     text = " ".join(printed(result).split())
     assert "the-model: no certain alarm; 1 number lies beyond its limit" in text
-    assert "Beyond the limit, which the 95 % interval holds: predictions no better" in text
+    assert "Uncertain, because the 95 % interval includes the limit: predictions no better" in text
     assert "? 1.04" in text
     page = html(assemble(result))
     assert '<span class="flag few">1 possible</span>' in page

@@ -56,6 +56,13 @@ def looked_at(two, chromium_without_webgl, visit):
         yield opened
 
 
+@pytest.fixture(scope="module")
+def nasty_page(nasty, chromium_without_webgl, visit):
+    """The hostile document and its page, opened once."""
+    with visit(chromium_without_webgl, nasty[1]) as opened:
+        yield nasty[0], opened
+
+
 def context_of(picture: dict, index: int) -> str:
     return picture["before"][index] + picture["tokens"][index] + picture["after"][index]
 
@@ -93,59 +100,58 @@ def test_hostile_text_is_shown_as_it_is_in_three_dimensions(nasty, chromium, vis
         opened.clean()
 
 
-def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_webgl, visit):
-    document, path = nasty
+def test_hostile_text_is_shown_as_it_is_without_webgl(nasty_page):
+    document, opened = nasty_page
     picture = next(iter(document["pictures"].values()))
-    with visit(chromium_without_webgl, path) as opened:
-        page = opened.page
-        assert page.locator("#fallback").is_visible()
-        page.locator(".scene").first.scroll_into_view_if_needed()
-        page.evaluate("scrollBy(0, 60)")
-        seen_tokens = set()
-        spots = page.evaluate(INSIDE)
-        for index, spot in enumerate(spots):
-            if spot is None:
-                continue
-            page.mouse.move(spot[0] - 40, spot[1] - 40)
-            page.mouse.move(spot[0], spot[1])
-            # Where two dots lie on one another, the nearer one answers: then its own words must be
-            # right.
-            nearest = [
-                k
-                for k, neighbour in enumerate(spots)
-                if neighbour and abs(neighbour[0] - spot[0]) + abs(neighbour[1] - spot[1]) < 16
-            ]
-            contexts = {context_of(picture, k) for k in nearest}
-            for _ in range(20):  # plotly looks for a point at most every 50 ms
-                page.wait_for_timeout(20)
-                shown = page.evaluate(HOVERED)
-                if shown in contexts:
-                    break
-            assert shown in contexts, index
-            seen_tokens.add(picture["tokens"][index])
-        assert len(seen_tokens) >= 20
-        assert page.locator("mark script, mark b, mark img, .tip script, .tip img").count() == 0
-        opened.clean()
+    page = opened.page
+    assert page.locator("#fallback").is_visible()
+    page.locator(".scene").first.scroll_into_view_if_needed()
+    page.evaluate("scrollBy(0, 60)")
+    seen_tokens = set()
+    spots = page.evaluate(INSIDE)
+    for index, spot in enumerate(spots):
+        if spot is None:
+            continue
+        page.mouse.move(spot[0] - 40, spot[1] - 40)
+        page.mouse.move(spot[0], spot[1])
+        # Where two dots lie on one another, the nearer one answers: then its own words must be
+        # right.
+        nearest = [
+            k
+            for k, neighbour in enumerate(spots)
+            if neighbour and abs(neighbour[0] - spot[0]) + abs(neighbour[1] - spot[1]) < 16
+        ]
+        contexts = {context_of(picture, k) for k in nearest}
+        for _ in range(20):  # plotly looks for a point at most every 50 ms
+            page.wait_for_timeout(20)
+            shown = page.evaluate(HOVERED)
+            if shown in contexts:
+                break
+        assert shown in contexts, index
+        seen_tokens.add(picture["tokens"][index])
+    assert len(seen_tokens) >= 20
+    assert page.locator("mark script, mark b, mark img, .tip script, .tip img").count() == 0
+    opened.clean()
 
 
-def test_a_hostile_model_name_is_literal_in_plots_and_headings(
-    nasty, chromium_without_webgl, visit
-):
-    document, path = nasty
+def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty_page):
+    document, opened = nasty_page
     names = [model["name"] for model in document["models"]]
-    with visit(chromium_without_webgl, path, viewport={"width": 380, "height": 800}) as opened:
-        page = opened.page
-        assert page.evaluate("document.documentElement.scrollWidth") <= 380
-        headings = page.locator("h1 bdi").all_text_contents()
-        assert headings == names
-        legend = page.locator("[data-figure=cosine] .legendtext").all_text_contents()
-        assert any(
-            "<script>window.pwned=1;alert(1)</script>" in text and "<b>bold</b>" in text
-            for text in legend
-        )
-        assert any("%{x} %{customdata[0]}$\\alpha$" in text for text in legend)
-        assert page.locator("[data-figure] b, [data-figure] img").count() == 0
-        opened.clean()
+    page = opened.page
+    size_before = page.viewport_size
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.wait_for_function("document.documentElement.scrollWidth <= 380")
+    headings = page.locator("h1 bdi").all_text_contents()
+    assert headings == names
+    legend = page.locator("[data-figure=cosine] .legendtext").all_text_contents()
+    assert any(
+        "<script>window.pwned=1;alert(1)</script>" in text and "<b>bold</b>" in text
+        for text in legend
+    )
+    assert any("%{x} %{customdata[0]}$\\alpha$" in text for text in legend)
+    assert page.locator("[data-figure] b, [data-figure] img").count() == 0
+    page.set_viewport_size(size_before)
+    opened.clean()
 
 
 def test_the_slider_turns_the_layers_of_all_models_by_keyboard(two, chromium, visit):
@@ -187,26 +193,27 @@ def test_play_goes_through_the_layers_and_stops(looked_at):
     looked_at.clean()
 
 
-def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
-    with visit(chromium_without_webgl, two) as opened:
-        page = opened.page
-        page.locator("#find").fill("the")
-        page.wait_for_timeout(200)
-        tokens, matches = page.evaluate(
-            "[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]"
-        )
-        assert matches == [k for k, token in enumerate(tokens) if token == " the"] != []
-        page.locator("#find").fill("")
-        page.locator(".scene").first.scroll_into_view_if_needed()
-        x, y = next(spot for spot in page.evaluate(INSIDE) if spot)
-        page.mouse.click(x, y)
-        page.wait_for_timeout(200)
-        mark = page.locator(".readout mark").text_content()
-        page.locator("#layer").focus()
-        page.keyboard.press("ArrowLeft")
-        assert page.locator(".readout mark").text_content() == mark
-        assert page.evaluate("document.querySelector('.scene').data[2].customdata.length") == 1
-        opened.clean()
+def test_a_token_is_found_and_followed(looked_at):
+    page = looked_at.page
+    page.locator("#layer").press("End")
+    page.locator("#find").fill("the")
+    page.wait_for_timeout(200)
+    tokens, matches = page.evaluate(
+        "[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]"
+    )
+    assert matches == [k for k, token in enumerate(tokens) if token == " the"] != []
+    page.locator("#find").fill("")
+    page.locator(".scene").first.scroll_into_view_if_needed()
+    x, y = next(spot for spot in page.evaluate(INSIDE) if spot)
+    page.mouse.click(x, y)
+    page.wait_for_timeout(200)
+    mark = page.locator(".readout mark").text_content()
+    page.locator("#layer").focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".readout mark").text_content() == mark
+    assert page.evaluate("document.querySelector('.scene').data[2].customdata.length") == 1
+    page.evaluate("Headscan.select({ site: '', token: '' })")
+    looked_at.clean()
 
 
 def test_sinks_are_switched_in_every_plot(looked_at):

@@ -65,7 +65,7 @@ def test_contents_lead_to_every_section(page):
 
 
 def numbers(texts: list[str]) -> list[float]:
-    return [float(text.replace("\u202f", "").replace("−", "-")) for text in texts]
+    return [float(text.replace(",", "").replace("−", "-")) for text in texts]
 
 
 def test_a_table_is_sorted_by_any_column_and_put_back(page):

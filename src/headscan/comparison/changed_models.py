@@ -1,6 +1,8 @@
 """The models of `compare --changes`: a base, a fine-tune of it, and control changes of the base."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -12,11 +14,12 @@ from headscan.comparison.control_changes import (
 )
 from headscan.comparison.subjects import compared_subjects
 from headscan.model import Lens
+from headscan.model.adapters import is_adapter, with_adapter
 from headscan.model.load import Preparation
 from headscan.model.partwise import PartwiseModel
 from headscan.run import BadInput, Run
 from headscan.scanner.sources import Subject
-from headscan.states import SourcesLike, VectorSource, given_sources
+from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources
 from headscan.states.plan import ReadingPlan
 from headscan.text import Windows
 from headscan.text.source import TextLike
@@ -80,12 +83,8 @@ class ChangedModels:
             raise BadInput("Name two models for --changes: the base, and its fine-tune.")
         if given and options.control_text is not None:
             raise BadInput("Give --controls or --control-text, and not both.")
-        subjects = compared_subjects([*listed, *given], plan, run)
-        for subject in subjects:
-            if isinstance(subject.ready, VectorSource):
-                raise BadInput("Stored states have no predictions: --changes is for models.")
-        others = [_spilled(subject) for subject in subjects[1:]]
-        base = PartwiseModel(subjects[0].load())
+        base_subject, others = _opened([*listed, *given], plan, run)
+        base = PartwiseModel(base_subject.load())
         for other in others:
             _check_related(base, other)
         tuned, *control_models = others
@@ -114,9 +113,32 @@ class ChangedModels:
         return cls(base, tuned, controls, kind, min(sizes), notes)
 
 
-def _spilled(subject: Subject) -> PartwiseModel:
-    """Return a model whose blocks are in memory only while they run, unless the caller holds it."""
-    return PartwiseModel(subject.load(), spill=isinstance(subject.ready, Preparation))
+def _opened(
+    sources: Sequence[SourceLike], plan: ReadingPlan, run: Run
+) -> tuple[Subject, list[PartwiseModel]]:
+    """Return the base, not read yet, and the other models; adapters are those of the base."""
+    models = [sources[0] if is_adapter(source) else source for source in sources]
+    base, *subjects = compared_subjects(models, plan, run)
+    for subject in [base, *subjects]:
+        if isinstance(subject.ready, VectorSource):
+            raise BadInput("Stored states have no predictions: --changes is for models.")
+    others = []
+    for subject, source in zip(subjects, sources[1:], strict=True):
+        others.append(_spilled(subject, source if is_adapter(source) else None))
+    return base, others
+
+
+def _spilled(subject: Subject, adapter: SourceLike | None) -> PartwiseModel:
+    """Return a model whose blocks are in memory only while they run, unless the caller holds it.
+
+    `adapter`: the folder of an adapter of the subject, which is merged into it.
+    """
+    lens = subject.load()
+    ours = isinstance(subject.ready, Preparation)
+    if adapter is None:
+        return PartwiseModel(lens, spill=ours)
+    merged = with_adapter(lens, Path(str(adapter)), copy=not ours)
+    return PartwiseModel(merged, spill=True)
 
 
 def _check_related(base: PartwiseModel, other: PartwiseModel) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +16,12 @@ from headscan.comparison.exchange import LOGITS_AT_ONCE, TOKENS_AT_ONCE, diverge
 from headscan.comparison.moved_contexts import MovedTokens, moved_tokens
 from headscan.comparison.result import LayerChange
 from headscan.model.partwise import PartwiseModel
-from headscan.run import Run
+from headscan.run import Run, plain
 from headscan.statistics.uncertainty import Floats
 from headscan.text.spelling import display
+
+STAGE = "changes"
+"""The name under which the states are stored for a resume."""
 
 GROUPS = 16
 """Groups of documents for the intervals of tokens."""
@@ -80,12 +84,14 @@ class ChangeReader:
     def sweep(self, run: Run) -> list[LayerChange]:
         """Run all models through the embedding and all blocks; return the change of each site."""
         base = self.opened.base
-        sizes: list[tuple[str, list[float], list[float]]] = []
-        for number, part in enumerate(base.parts[:-1]):
+        sizes = self._resumed(run)
+        for number, part in list(enumerate(base.parts[:-1]))[len(sizes) :]:
             run.progress(f"changes · {part}", number, len(base.parts), "parts")
             with self.opened.tuned.ready(part):
                 self._advance(number, part)
             sizes.append((part, *self._difference(part)))
+            if run.parts.due():
+                run.parts.write(STAGE, self._stored(), note=plain(sizes))
         layers = []
         for part, size, common in sizes:
             up, down = self._written(self.directions[part])
@@ -101,6 +107,24 @@ class ChangeReader:
                 )
             )
         return layers
+
+    def _stored(self) -> dict[str, Tensor]:
+        """Return the states of all models, by number, and the directions, by part."""
+        states = {str(number): states for number, states in enumerate(self.states)}
+        return states | self.directions
+
+    def _resumed(self, run: Run) -> list[tuple[str, list[float], list[float]]]:
+        """Return the sizes of the parts that an earlier run finished, with its states in place."""
+        stored = run.parts.read(STAGE) if run.resume else None
+        if stored is None:
+            return []
+        note: Any = stored.note
+        tensors = dict(stored.tensors)
+        while str(len(self.states)) in tensors:
+            states = tensors.pop(str(len(self.states)))
+            self.states.append(states.to(self.ids.device))
+        self.directions = {part: mean.to(self.ids.device) for part, mean in tensors.items()}
+        return [(part, size, common) for part, size, common in note]
 
     def _advance(self, number: int, part: str) -> None:
         """Run a part of every model; the controls are the base with changed weights."""

@@ -1,12 +1,16 @@
 """The findings of `compare --damage`."""
 
 import math
+from collections.abc import Sequence
 
-from headscan.comparison.kinds import KEEPING, OVER_LIMIT, SAME, WORST_PART
+from headscan.comparison.kinds import KEEPING, OVER_LIMIT, RECIPE, SAME, WORST_PART
 from headscan.run import Finding, Row
 
 RIVALS = ("uniform", "random")
 """The choices that the greedy one is compared with."""
+
+RECIPE_RIVALS = ("uniform", "shuffled")
+"""The choices that a recipe is compared with."""
 
 
 def damage_findings(
@@ -63,15 +67,7 @@ def _worst_part(rows: list[Row], name: str) -> Finding:
 
 
 def _keeping(choices: list[Row], name: str) -> Finding:
-    row_of = {row.text("choice"): row for row in choices}
-    greedy = row_of["greedy"]
-    beaten: list[str] = []
-    not_beaten: list[str] = []
-    for rival in RIVALS:
-        interval = row_of[rival].interval("more_kl")
-        is_beaten = interval is not None and interval[0] > 0
-        (beaten if is_beaten else not_beaten).append(rival)
-
+    greedy = choices[1]
     kept = greedy["kept"]
     assert isinstance(kept, list)
     predicted = greedy.number("predicted_kl") or 0.0
@@ -79,12 +75,40 @@ def _keeping(choices: list[Row], name: str) -> Finding:
         f"With {', '.join(map(str, kept))} as in the first model {_divergence(greedy)} nats a "
         f"token are left ({predicted:.3g} predicted).{_missing_interval(greedy)}"
     )
+    comparison, all_beaten = _beside(choices, RIVALS)
+    return KEEPING.finding("fine" if all_beaten else "notice", sentence + comparison, model=name)
+
+
+def recipe_finding(choices: list[Row], name: str) -> Finding:
+    """Return the finding about a mixed recipe, the first of the choices."""
+    recipe = choices[0]
+    formats = recipe["formats"]
+    assert isinstance(formats, list)
+    sentence = (
+        f"With {recipe['bytes']:,} bytes ({', '.join(map(str, formats))}) the recipe diverges by "
+        f"{_divergence(recipe)} nats a token ({recipe.number('predicted_kl'):.3g} predicted)."
+        f"{_missing_interval(recipe)}"
+    )
+    comparison, all_beaten = _beside(choices, RECIPE_RIVALS)
+    return RECIPE.finding("fine" if all_beaten else "notice", sentence + comparison, model=name)
+
+
+def _beside(choices: list[Row], rivals: Sequence[str]) -> tuple[str, bool]:
+    """Say which rivals of as many bytes are shown to be worse, and whether all are."""
+    row_of = {row.text("choice"): row for row in choices}
+    beaten: list[str] = []
+    not_beaten: list[str] = []
+    for rival in rivals:
+        interval = row_of[rival].interval("more_kl")
+        is_beaten = interval is not None and interval[0] > 0
+        (beaten if is_beaten else not_beaten).append(rival)
+    sentence = ""
     if beaten:
         sentence += f" That beats {' and '.join(beaten)} choices of as many bytes."
     if not_beaten:
-        rivals = " and ".join(not_beaten)
-        sentence += f" The {rivals} choices of as many bytes are not shown to be worse."
-    return KEEPING.finding("notice" if not_beaten else "fine", sentence, model=name)
+        names = " and ".join(not_beaten)
+        sentence += f" The {names} choices of as many bytes are not shown to be worse."
+    return sentence, not not_beaten
 
 
 def _divergence(row: Row) -> str:

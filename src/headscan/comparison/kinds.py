@@ -96,6 +96,14 @@ KEEPING = declare(
     "paired intervals",
     TEST,
 )
+RECIPE = declare(
+    "HS707",
+    "RECIPE",
+    "compare",
+    "Comparison of a mixed recipe with other choices of as many bytes.",
+    "paired intervals",
+    TEST,
+)
 MOVED_TOKENS = declare(
     "HS704",
     "MOVED-TOKENS",

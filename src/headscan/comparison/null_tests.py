@@ -11,7 +11,11 @@ from torch import Tensor
 from headscan.comparison.nulls import NullModel, NullTask
 from headscan.comparison.prepared import similarities
 from headscan.comparison.result import NullTest, SimilarityCell
+from headscan.run import BadInput
 from headscan.statistics.uncertainty import Floats
+
+FEWEST_DRAWS = 19
+"""With fewer draws no p is below 0.05."""
 
 ROUNDING = 1e-9
 """A draw that differs from the statistic by so little, relatively, counts as equal."""
@@ -24,6 +28,10 @@ class NullTests:
     nulls: Mapping[str, NullModel]
     draws: int
     seed: int
+
+    def __post_init__(self) -> None:
+        if self.draws < FEWEST_DRAWS:
+            raise BadInput(f"--draws must be {FEWEST_DRAWS} at least, not {self.draws}.")
 
 
 def tested(

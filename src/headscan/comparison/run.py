@@ -4,28 +4,30 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Annotated, Unpack
+from typing import Annotated, Unpack, get_args
 
 from torch import Tensor
 
 from headscan.comparison.alignment import SourceReader, TokenVectors, aligned, spilled
 from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
-from headscan.comparison.changed_models import DEFAULT_CONTROLS, ChangesPlan
+from headscan.comparison.changed_models import DEFAULT_CONTROLS, FEWEST_CONTROLS, ChangesPlan
 from headscan.comparison.changes import measure_changes
 from headscan.comparison.damage import DamagePlan, measure_damage
 from headscan.comparison.findings import findings
 from headscan.comparison.gathering import Gathering
 from headscan.comparison.null_tests import NullTests, adjusted
 from headscan.comparison.nulls import NULLS, NullModel
+from headscan.comparison.rated_matrices import WHOLE
+from headscan.comparison.recipe import measure_recipe
 from headscan.comparison.result import Alignment, CompareResult, SimilarityCell
 from headscan.comparison.similarity import SIMILARITIES, SimilarityMeasure
 from headscan.comparison.subjects import (
     Against,
     check_against,
     compared_subjects,
-    is_loaded_bits,
 )
 from headscan.model.identity import tokenizer_identity
+from headscan.model.rounding import RoundingName
 from headscan.model.sentence import SENTENCE
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Run, estimates, verb
@@ -87,7 +89,11 @@ def compare(
     draws: Annotated[
         int,
         Option(
-            "Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24, group="Limits"
+            "Draws of a null (19 at least): the least p is 1/(draws + 1). With --changes: control "
+            "changes (4 at least; default 9).",
+            low=FEWEST_CONTROLS,
+            high=2**24,
+            group="Limits",
         ),
     ] = 99,
     sample: Annotated[
@@ -112,6 +118,21 @@ def compare(
         float | None,
         Option("With --damage: bytes to spend on blocks that stay as in the first.", above=0),
     ] = None,
+    budget: Annotated[
+        float | None,
+        Option(
+            "With --damage: bytes for the matrices of blocks; a format is chosen for each matrix.",
+            above=0,
+        ),
+    ] = None,
+    formats: Annotated[
+        str,
+        Option(
+            "With --budget: formats to choose from, comma-separated: q8_0, q5_0, q4_0, q4_k, q2_k, "
+            "whole.",
+            metavar="NAMES",
+        ),
+    ] = "q2_k,q4_k,q5_0,q8_0,whole",
     limit: Annotated[
         float | None,
         Option(
@@ -209,13 +230,15 @@ def compare(
     if damage:
         run.refuse_changed("with --damage", draws=draws)
     else:
-        run.refuse_changed("without --damage", keep=keep, limit=limit)
+        run.refuse_changed("without --damage", keep=keep, budget=budget, limit=limit)
+    if budget is None:
+        run.refuse_changed("without --budget", formats=formats)
+    else:
+        run.refuse_changed("with --budget", against=against, keep=keep, limit=limit)
     if changes:
         run.refuse_changed("with --changes", sample=sample, against=against)
     else:
         run.refuse_changed("without --changes", controls=controls, control_text=control_text)
-    if not damage and against is not None and not is_loaded_bits(against):
-        raise BadInput(f"--against {against} is not used without --damage.")
     fail_globs = listed(fail_on, "--fail-on")
     if "HS701" in fail_globs and limit is None:
         raise BadInput("--fail-on HS701 is not used without --limit.")
@@ -230,7 +253,7 @@ def compare(
     plan.check_window(context)
     similarities = chosen_similarities(measures)
     null_models = chosen_nulls(nulls)
-    check_against(against, plan.loading)
+    check_against(against, plan.loading, damage=damage)
 
     if changes:
         count = draws if "draws" in run.given else DEFAULT_CONTROLS
@@ -238,9 +261,16 @@ def compare(
         return measure_changes(models, plan, changes_plan, run)
     if damage:
         damage_plan = DamagePlan(
-            sample=sample, against=against, keep=keep, limit=limit, fail_on=fail_globs
+            sample=sample,
+            against=against,
+            keep=keep,
+            budget=budget,
+            formats=chosen_formats(formats),
+            limit=limit,
+            fail_on=fail_globs,
         )
-        return measure_damage(models, plan, damage_plan, run)
+        measure = measure_damage if budget is None else measure_recipe
+        return measure(models, plan, damage_plan, run)
     tests = NullTests(null_models, draws, seed)
     subjects = compared_subjects(models, plan, run, against)
     compared = _Comparison(subjects, plan, tests, run).read(sample)
@@ -251,6 +281,18 @@ def chosen_similarities(globs: str) -> dict[str, SimilarityMeasure]:
     """Return the measures that comma-separated globs match, by name, in the order of tables."""
     measures = [(name, SIMILARITIES[name]()) for name in SIMILARITIES.match(globs)]
     return dict(sorted(measures, key=lambda item: item[1].words.order))
+
+
+def chosen_formats(names: str) -> list[str]:
+    """Return the formats that comma-separated names list; two at least."""
+    known = [*get_args(RoundingName), WHOLE]
+    formats = list(dict.fromkeys(name.strip() for name in names.split(",")))
+    unknown = [name for name in formats if name not in known]
+    if unknown or len(formats) < 2:
+        raise BadInput(
+            f"--formats takes two or more of {', '.join(known)}, not {names!r}, to choose from."
+        )
+    return formats
 
 
 def chosen_nulls(globs: str) -> dict[str, NullModel]:
@@ -500,7 +542,7 @@ def estimate_compare(
     plan.check_window(context)
     chosen_similarities(measures)
     chosen_nulls(nulls)
-    check_against(against, plan.loading)
+    check_against(against, plan.loading, damage=damage)
 
     readers = [expected_reader(source, plan) for source in given_sources(models)]
     if len(readers) < 2:

@@ -42,12 +42,17 @@ def is_loaded_bits(against: Against | None) -> TypeGuard[LoadedBits]:
     return against in ("8bit", "4bit")
 
 
-def check_against(against: Against | None, loading: Loading) -> None:
-    """Raise BadInput where bitsandbytes is missing for a rounding, or all models are rounded."""
+def check_against(against: Against | None, loading: Loading, *, damage: bool) -> None:
+    """Raise BadInput where bitsandbytes is missing for a rounding, or all models are rounded.
+
+    `damage`: whether the damage is measured, for which alone blocks are rounded.
+    """
     if against is None:
         return
     if is_loaded_bits(against):
         check_quantization()
+    elif not damage:
+        raise BadInput(f"--against {against} is not used without --damage.")
     if loading.quantize is not None:
         raise BadInput(
             f"--dtype {loading.dtype} rounds all models: --against is for models of whole weights."

@@ -22,6 +22,7 @@ from headscan.model.finding import find_source
 from headscan.model.identity import Origin, identify_files, model_identity
 from headscan.model.inputs import context_length
 from headscan.model.matrices import unrounded
+from headscan.model.packed_files import Packing, packing_of, unpacked_weights
 from headscan.model.sentence import SentenceHead, sentence_head
 from headscan.model.settings import Building, choose_device, memory_of
 from headscan.model.source import Source, auto_class
@@ -84,6 +85,8 @@ class Preparation:
             network, notes = settled(network, report, source.name)
             if source.header is not None:
                 notes += source.header.notes
+            if self.packing is not None:
+                notes += self.packing.notes
             if settings.quantize is not None:
                 notes += unrounded(network, settings.quantize)
             if settings.device_map is None and settings.quantize is None:
@@ -106,12 +109,18 @@ class Preparation:
         return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
     @property
+    def packing(self) -> Packing | None:
+        """How the weights are packed, where headscan unpacks them; the files must be here."""
+        return packing_of(self.config) if self.files else None
+
+    @property
     def bytes(self) -> float:
         """The memory that the weights will take."""
         return self.size.bytes(self._bytes_per_entry())
 
     def _bytes_per_entry(self) -> float:
-        if getattr(self.config, "quantization_config", None) is not None:
+        packed = getattr(self.config, "quantization_config", None) is not None
+        if packed and self.packing is None:
             return BYTES_PER_ENTRY["4bit"]  # saved in few bits; how few depends on the method
         if self.settings.quantize is not None:
             return BYTES_PER_ENTRY[self.settings.quantize]
@@ -180,16 +189,24 @@ class Preparation:
     def _read(self, device: torch.device) -> tuple[Any, dict[str, Any]]:
         """Return the network and transformers' report on its weights."""
         source = self.source
+        options = self._reading_options(device)
+        packing = self.packing
+        family = self.family
+        config = self.config
+        if packing is not None:
+            options["state_dict"] = unpacked_weights(source.weight_files, packing, self.dtype)
+            config = without_quantization(config)
+            family = type(hollow(family, config, self.settings.trusted))
         try:
             network, report = source.read(
-                self.family,
+                family,
                 self.settings.trusted,
-                config=self.config,
+                config=config,
                 output_loading_info=True,
                 use_safetensors=None if source.header else True,
                 # so that they are reported, and refused by `settled` in a sentence
                 ignore_mismatched_sizes=True,
-                **self._reading_options(device),
+                **options,
             )
         except SafetensorError as error:
             raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error

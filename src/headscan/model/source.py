@@ -160,8 +160,13 @@ class Source:
         return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
     def read(self, family: Any, trust_remote_code: bool, **options: Any) -> Any:
-        """Return `family.from_pretrained` of this source, without log lines and progress bars."""
-        path = self.repository if self.folder is None else str(self.folder)
+        """Return `family.from_pretrained` of this source, without log lines and progress bars.
+
+        With the option `state_dict` weights are those, and the folder is not read.
+        """
+        path: str | None = self.repository if self.folder is None else str(self.folder)
+        if "state_dict" in options:
+            path = None
         self.check_readable()
         if self.gguf is not None:
             options["gguf_file"] = self.gguf.name

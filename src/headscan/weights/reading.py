@@ -3,11 +3,10 @@ checkpoints, a LoRA adapter.
 """
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,15 @@ from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
 from headscan.model import Lens
+from headscan.model.adapters import PLAIN, read_adapter
 from headscan.model.finding import find_source
 from headscan.model.identity import Origin
 from headscan.model.settings import choose_device
-from headscan.model.weights import ADAPTER, ADAPTER_CONFIG, check_inside, weight_files
+from headscan.model.weights import ADAPTER_CONFIG
 from headscan.run import BadInput, ModelRecord
-from headscan.run.files import read_object
 from headscan.statistics.spectra import PIECE, energies
 from headscan.statistics.uncertainty import Floats
 
-PLAIN = ("F64", "F32", "BF16", "F16")  # as safetensors name them
 LEAST = 16  # shorter sides have no spectrum to speak of
 ModelWeights = TypeAliasType("ModelWeights", str | os.PathLike[str] | nn.Module | Lens)
 
@@ -217,113 +215,28 @@ def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
     )
 
 
-# A LoRA adapter in the files of peft adds scale · B A to a matrix of its model, B [n, r], A [r, m].
-
-FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")
-# starts that change the base's weights, too
-MOVED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-
-
 def _adapter(folder: Path) -> OpenedWeights:
-    config = _adapter_config(folder)
-    [file] = weight_files(folder, ADAPTER)
-    parts = _parts([file])
-    origin = Origin(
-        str(folder), None, {path.name: path for path in (folder / ADAPTER_CONFIG, file)}
-    )
-    opened = OpenedWeights([_record(folder.resolve().name, parts, origin)], difference=True)
-    factors: dict[str, dict[str, Any]] = {}
-    for key, part in parts.items():
-        if (
-            (match := FACTOR.fullmatch(key))
-            and len(part.get_shape()) == 2
-            and part.get_dtype() in PLAIN
-        ):
-            factors.setdefault(match[1], {})[(match[2] or "") + match[3]] = part
-    ranks = set[int]()
-    for name, pair in factors.items():
-        embedding = "embedding_" if "embedding_A" in pair else ""
-        if pair.keys() != {f"{embedding}A", f"{embedding}B"}:
-            raise BadInput(f"'{file}' has one of the two factors of {name} only.")
-        A = pair[f"{embedding}A"]
-        B = pair[f"{embedding}B"]
-        (rank, columns), (rows, inner) = A.get_shape(), B.get_shape()
-        if rank != inner:
-            raise BadInput(
-                f"The factors of {name} in '{file}' are of the ranks {rank} and {inner}: they do "
-                "not fit together."
-            )
-        turned = bool(embedding) or bool(config.get("fan_in_fan_out"))
-        shape = (columns, rows) if turned else (rows, columns)
-        if rank and min(shape) >= LEAST:
-            measure = partial(_product_energies, B, A, _scale(folder, config, name, rank))
-            opened.matrices.append(StoredMatrix(f"{name}.weight", shape, measure))
-            ranks.add(rank)
+    """Return what an adapter adds to each matrix."""
+    adapter = read_adapter(folder)
+    record = _record(folder.resolve().name, adapter.parts, adapter.origin)
+    opened = OpenedWeights([record], difference=True)
+    ranks = []
+    for factors in adapter.factors:
+        if factors.rank and min(factors.shape) >= LEAST:
+            measure = partial(_product_energies, factors.B, factors.A, factors.scale)
+            opened.matrices.append(StoredMatrix(f"{factors.name}.weight", factors.shape, measure))
+            ranks.append(factors.rank)
     if not opened.matrices:
         raise BadInput(f"'{folder}' adapts no matrix with a short side of {LEAST} at least.")
-    base = str(config.get("base_model_name_or_path") or "a model that it does not name")
-    most = max(ranks)
     opened.notes.append(
-        f"Each matrix is what the adapter adds to one of {base}; none has a rank above {most}."
+        f"Each matrix is what the adapter adds to one of {adapter.base}; none has a rank above "
+        f"{max(ranks)}."
     )
-    if left := len(parts) - 2 * len(factors):
+    if adapter.others:
         opened.notes.append(
-            f"{left} tensors of the adapter are no factors of a matrix, and are left out."
+            f"{adapter.others} tensors of the adapter are no factors of a matrix, and are left out."
         )
     return opened
-
-
-def _adapter_config(folder: Path) -> dict[str, Any]:
-    """The configuration of an adapter; BadInput where the product of its factors is not what it
-    adds to the weights.
-    """
-    check_inside(folder, folder / ADAPTER_CONFIG)
-    config = read_object(folder / ADAPTER_CONFIG)
-    start = str(config.get("init_lora_weights")).lower()
-    merge = "merge the two, save them, and give the base as --base"
-    for unread, why in (
-        (
-            config.get("peft_type") != "LORA",
-            f"is an adapter of the type {config.get('peft_type')}; headscan reads LORA",
-        ),
-        (
-            config.get("use_dora"),
-            f"is a DoRA adapter, which scales the base's weights, too: {merge}",
-        ),
-        (
-            start.startswith(MOVED_BASE),
-            f"began with {start}, which changes the base's weights, too: {merge}",
-        ),
-        (
-            config.get("target_parameters"),
-            f"adapts stacked parameters (target_parameters): {merge}",
-        ),
-    ):
-        if unread:
-            raise BadInput(f"'{folder}' {why}.")
-    return config
-
-
-def _scale(folder: Path, config: dict[str, Any], name: str, rank: int) -> float:
-    """Return lora_alpha, or that of the first matching pattern, over the rank or its root."""
-    patterns: Any = config.get("alpha_pattern") or {}
-    alpha: Any = config.get("lora_alpha")
-    try:
-        alpha = next(
-            (
-                value
-                for pattern, value in patterns.items()
-                if re.match(rf"(.*\.)?({pattern})$", name)
-            ),
-            alpha,
-        )
-        if isfinite(number := float(alpha)):
-            return number / (rank**0.5 if config.get("use_rslora") else rank)
-    except (AttributeError, TypeError, ValueError, re.error):
-        pass
-    raise BadInput(
-        f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a finite number."
-    )
 
 
 def _product_energies(left: Any, right: Any, scale: float) -> Floats:

@@ -2,12 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
+from headscan.model import Lens
+from headscan.model.matrices import matrices
+from headscan.model.rounding import RoundingName, round_block
 from headscan.model.sentence import declared_pooling
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.run import (
@@ -24,7 +28,7 @@ from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan_lab.evaluation.harness import check_harness, harness
 from headscan_lab.evaluation.result import EvaluationResult, Score
-from headscan_lab.evaluation.scores import Scores
+from headscan_lab.evaluation.scores import Scores, changes, collecting
 from headscan_lab.evaluation.task import (
     TASKS,
     Evaluated,
@@ -71,6 +75,13 @@ def evaluate(
             group="Limits",
         ),
     ] = None,
+    against: Annotated[
+        RoundingName | None,
+        Option(
+            "Do the tasks again with the matrices of all blocks rounded so, and give the changes.",
+            group="Input",
+        ),
+    ] = None,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         Option("Weights and activations; auto is as the weights were saved.", group="Advanced"),
@@ -85,12 +96,15 @@ def evaluate(
     `tasks` are names of `headscan_lab.evaluation.task.TASKS`; "lm-eval:NAME" is a task of
     lm-evaluation-harness, with its data from the Hub (with `limit`, its first items). By default
     all tasks are done that the folder holds and the model can do. A headless model is evaluated as
-    the body that it is. A finished task is stored, so that a resumed run does not repeat it.
+    the body that it is. A finished task is stored, so that a resumed run does not repeat it. With
+    `against`, "NAME change" is by how much the rounding changes a number of the same items.
 
     Raises:
         BadInput: where model, sets or tasks cannot be used.
     """
     request = _requested_tasks(tasks)
+    if against is not None and request.harness_tasks:
+        raise BadInput("--against is for tasks of sets, not for those of lm-evaluation-harness.")
     _check_request(request, text)
     trained = load_trained(model, Loading(tokenizer=tokenizer, dtype=dtype, device=device), run)
     pooling = declared_pooling(trained.folder)
@@ -118,7 +132,7 @@ def evaluate(
     for done, label in enumerate(labels):
         run.progress(f"evaluating · {label}", done, len(labels), "tasks")
         limited = replace(subject, limit=items.get(label, limit))
-        numbers = run.unit(label, Numbers, partial(_numbers, limited, label)).values
+        numbers = run.unit(label, Numbers, partial(_numbers, limited, label, against)).values
         scores += _scores(label, numbers)
     precision = str(trained.model.dtype).removeprefix("torch.")
     protocol = run.protocol(device=str(trained.model.device), dtype=precision, notes=notes)
@@ -189,8 +203,10 @@ def _scores(task: str, numbers: Scores) -> list[Score]:
     return scores
 
 
-def _numbers(subject: Evaluated, label: str) -> Numbers:
+def _numbers(subject: Evaluated, label: str, against: RoundingName | None) -> Numbers:
     """Return the numbers of a task of this package or of lm-evaluation-harness."""
+    if against is not None:
+        return Numbers(_with_changes(subject, label, against))
     if not label.startswith(HARNESS):
         return Numbers(evaluate_task(subject, label))
     name = label.removeprefix(HARNESS)
@@ -202,6 +218,30 @@ def _numbers(subject: Evaluated, label: str) -> Numbers:
         if error is not None:
             numbers[f"{metric}_interval"] = list(normal(value, error))
     return Numbers(numbers)
+
+
+def _with_changes(subject: Evaluated, label: str, against: RoundingName) -> Scores:
+    """Return the numbers of a task, and how a rounding of all blocks changes them."""
+    with collecting() as before:
+        numbers = evaluate_task(subject, label)
+    with rounded_blocks(subject, against), collecting() as after:
+        evaluate_task(subject, label)
+    return numbers | changes(before, after)
+
+
+@contextmanager
+def rounded_blocks(subject: Evaluated, against: RoundingName) -> Iterator[None]:
+    """Round the matrices of all blocks of a model in this context."""
+    blocks = [block for stack in Lens(subject.model).stacks for block in stack.blocks]
+    weights = [matrix.weight for block in blocks for matrix in matrices(block)]
+    originals = [weight.detach().clone() for weight in weights]
+    try:
+        for block in blocks:
+            round_block(block, against)
+        yield
+    finally:
+        for weight, original in zip(weights, originals, strict=True):
+            weight.data.copy_(original)
 
 
 def _content(folder: Path) -> str:

@@ -1,6 +1,8 @@
 """The numbers of evaluation tasks, each with its interval over items."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +11,42 @@ import numpy.typing as npt
 import torch
 from scipy import stats
 
-from headscan.statistics.uncertainty import clustered
+from headscan.statistics.uncertainty import Bounds, clustered, difference_ends
 
 Scores = dict[str, float | int | list[float] | None]
 """Numbers by name; NAME_interval is the 95 % interval [low, high] over other items."""
+
+
+@dataclass(frozen=True)
+class ItemNumber:
+    """A number of items: a function of the indices of those that are used; see `scored`."""
+
+    function: Callable[[npt.NDArray[np.int64]], float | None]
+    items: int
+    groups: Sequence[object] | None
+    bounds: Bounds
+
+    def scores(self, name: str) -> Scores:
+        """Return the number of all items, and its interval."""
+        interval = clustered(self.function, self.items, groups=self.groups, bounds=self.bounds)
+        return {name: self.function(np.arange(self.items)), f"{name}_interval": interval}
+
+    def minus(self, other: "ItemNumber") -> "ItemNumber":
+        """Return the difference to another number of the same items."""
+
+        def difference(indices: npt.NDArray[np.int64]) -> float | None:
+            value = self.function(indices)
+            other_value = other.function(indices)
+            return None if value is None or other_value is None else value - other_value
+
+        bounds = difference_ends(self.bounds, other.bounds)
+        return ItemNumber(difference, self.items, self.groups, bounds)
+
+
+ItemNumbers = dict[str, ItemNumber]
+"""Numbers by name."""
+
+COLLECTED: ContextVar[ItemNumbers | None] = ContextVar("collected numbers", default=None)
 
 
 def scored(
@@ -21,7 +55,7 @@ def scored(
     items: int,
     *,
     groups: Sequence[object] | None = None,
-    bounds: tuple[float | None, float | None] = (None, None),
+    bounds: Bounds = (None, None),
 ) -> Scores:
     """Return a number of items and its interval; see `headscan.statistics.uncertainty.clustered`.
 
@@ -30,10 +64,31 @@ def scored(
         items: how many items there are.
         groups: the group of each item; items of a group err together.
     """
-    return {
-        name: function(np.arange(items)),
-        f"{name}_interval": clustered(function, items, groups=groups, bounds=bounds),
-    }
+    number = ItemNumber(function, items, groups, bounds)
+    collected = COLLECTED.get()
+    if collected is not None:
+        collected[name] = number
+    return number.scores(name)
+
+
+def changes(before: ItemNumbers, after: ItemNumbers) -> Scores:
+    """Return by how much numbers of the same items changed, with paired intervals over items."""
+    scores: Scores = {}
+    for name, number in after.items():
+        if name in before and before[name].items == number.items:
+            scores |= number.minus(before[name]).scores(f"{name} change")
+    return scores
+
+
+@contextmanager
+def collecting() -> Iterator[ItemNumbers]:
+    """Collect all numbers that `scored` makes in this context."""
+    numbers: ItemNumbers = {}
+    token = COLLECTED.set(numbers)
+    try:
+        yield numbers
+    finally:
+        COLLECTED.reset(token)
 
 
 def mean_of(

@@ -129,7 +129,7 @@
     spaced(line, after[index] ?? "");
     const count = cloud.frequency[index];
     const facts = [];
-    if (count !== null) facts.push(`${count.toLocaleString("en").replaceAll(",", "\u202f")} times in the text`);
+    if (count !== null) facts.push(`${count.toLocaleString("en")} times in the text`);
     if (cloud.position[index] !== null) facts.push(`position ${cloud.position[index]}`);
     if (cloud.id[index] !== null) facts.push(`id ${cloud.id[index]}`);
     return [line, element("span", "soft", facts.join(" · "))];
@@ -475,7 +475,7 @@
 
   function redraw() {
     const { ends, shown, words } = SCALES[choose.value];
-    const bounds = ends.map((end) => shown(end).toLocaleString("en").replaceAll(",", "\u202f"));
+    const bounds = ends.map((end) => shown(end).toLocaleString("en"));
     scanner.querySelector(".scale .unit").textContent = words;
     scanner.querySelector(".scale .low").textContent = bounds[0];
     scanner.querySelector(".scale .high").textContent = bounds[1];

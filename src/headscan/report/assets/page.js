@@ -177,7 +177,7 @@ const Headscan = (() => {
   // Tables as they are shown, one line a value; what is rounded here is whole in result.json.
   function tables(chosen) {
     const unseen = /[\0-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-    const plain = (text) => text.trim().replace(/\u202f/g, "").replace(/\s+/g, " ").replace(unseen, "\ufffd").replace(/^−/, "-");
+    const plain = (text) => text.trim().replace(/^[−-]?\d{1,3}(,\d{3})+$/, (digits) => digits.replaceAll(",", "")).replace(/\s+/g, " ").replace(unseen, "\ufffd").replace(/^−/, "-");
     // What a spreadsheet would take for a formula begins with ' there; numbers, ranges and shares do not.
     const safe = (text) => (/^[=+\-@]/.test(text) && /[^\d.,\s%to×+-]/.test(text) ? `'${text}` : text);
     const quoted = (text) => `"${safe(plain(text)).replace(/"/g, '""')}"`;

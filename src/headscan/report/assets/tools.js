@@ -78,8 +78,8 @@
   // "−1.2", "1 024", "45 %", "<0.01": the number before the interval; NaN where a cell has none.
   function numeric(cell) {
     const words = (cell.querySelector("small") ? cell.firstChild.textContent : cell.textContent).trim();
-    const found = /^[<>≥≤]?\s*([-−+]?[\d\u202f,]*\.?\d+(?:e[-+]?\d+)?)/i.exec(words);
-    return found ? Number(found[1].replace(/[\u202f,]/g, "").replace("−", "-")) : NaN;
+    const found = /^[<>≥≤]?\s*([-−+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)/i.exec(words);
+    return found ? Number(found[1].replace(/,/g, "").replace("−", "-")) : NaN;
   }
 
   function sorted(rows, column, down) {

@@ -31,7 +31,6 @@ ESCAPES = {
     "|": r"\textbar{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
-    "\u202f": r"\,",
     "σ": r"$\sigma$",
     "‖": r"$\|$",
 }

@@ -32,7 +32,7 @@ LEVELS = {"alarm": ("!", "bold red"), "notice": ("·", "yellow"), "fine": ("+", 
 MOST_FOLDED_ROWS = 14
 """Rows of a folded table that are shown; the page has all."""
 PLAIN = str.maketrans(
-    "—–−·×…“”‘’\u202f\u2009°⁻⁰¹²³⁴⁵⁶⁷⁸⁹σ‖→⏎⇥␣●◐○↗", "---.x.\"\"''  o-0123456789s|>\\\\_*o.>"
+    "—–−·×…“”‘’\u2009°⁻⁰¹²³⁴⁵⁶⁷⁸⁹σ‖→⏎⇥␣●◐○↗", "---.x.\"\"'' o-0123456789s|>\\\\_*o.>"
 )
 """Replacements for an encoding that lacks these characters; one each, so that columns align."""
 
@@ -139,7 +139,8 @@ def _table(table: Table) -> list[RenderableType]:
         renderables.append(_grid(headings, lines))
     left_out = len(table.lines) - len(lines)
     if left_out > 0:
-        sentence = f"... {left_out} more rows in the page and in result.json"
+        rows = "row" if left_out == 1 else "rows"
+        sentence = f"... {left_out} more {rows} in the page and in result.json"
         renderables.append(Text(sentence, style="dim"))
     for note in table.footnotes:
         renderables.append(Text(f"— {clean(note)}", style="dim"))

@@ -27,13 +27,12 @@ def value_of(value: object) -> float | None:
 
 
 def grouped(value: int) -> str:
-    """Return an integer in groups of three, parted by narrow spaces.
+    """Return an integer in groups of three, as in sentences.
 
-    >>> grouped(1912320).split(chr(0x202f))
-    ['1', '912', '320']
+    >>> grouped(1912320), grouped(-4096)
+    ('1,912,320', '−4,096')
     """
-    digits = f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
-    return digits.replace("-", MINUS)
+    return f"{value:,}".replace("-", MINUS)
 
 
 def number(value: object, digits: int = 3, places: int | None = None) -> str:

@@ -152,13 +152,13 @@ def _without_alarm(result: CheckupResult) -> str:
 
 
 def _uncertain(result: CheckupResult, examined: Examination, several: bool) -> str:
-    """Return the possible alarms whose interval holds the limit; empty where there are none."""
+    """Return the possible alarms whose interval includes the limit; empty where none are."""
     possible = [finding for finding in _possible_alarms(result, examined) if finding.sure is False]
     if not possible:
         return ""
     names = [f"{finding.title.lower()} ({finding.code})" for finding in possible]
-    start = f"{examined.model}: beyond" if several else "Beyond"
-    return f"{start} the limit, which the 95 % interval holds: {_joined(names)}."
+    start = f"{examined.model}: uncertain" if several else "Uncertain"
+    return f"{start}, because the 95 % interval includes the limit: {_joined(names)}."
 
 
 def _named_alarms(alarms: dict[str, list[Observation]], several: bool) -> str:

@@ -214,11 +214,7 @@ def _remark(observation: Observation, state: str, passed: str) -> str:
         return "ignored"
     if state == "possible":
         uncertain = observation.sure is False
-        return (
-            "uncertain: the 95 % interval includes the threshold"
-            if uncertain
-            else "too little text"
-        )
+        return "uncertain: the 95 % interval includes the limit" if uncertain else "too little text"
     if _is_beyond(observation) and not observation.present:
         return "not significant"
     return ""

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
+from rich.text import Text
 
-from headscan.report.kit import Figure, Head, Prose, Section, Table, Term, page, section, table
+from headscan.report.kit import Figure, Head, Prose, Raw, Section, Table, Term, page, section, table
 from headscan.report.kit.figures import lines
 from headscan.report.kit.words import named, number
 from headscan.report.pages.contexts import context_table
@@ -96,12 +97,13 @@ TERMS = {
         "The same error in coordinates above six times the median's size.",
         where="page",
     ),
-    "more_kl": Term(
-        "KL more", "Minus that of the greedy choice, by token.", unit=NATS, spread=True
-    ),
-    "bytes": Term(
-        "bytes", "What the kept parts take more.", places=0, interval="counted", where="page"
-    ),
+    "more_kl": Term("KL more", "Minus that of the best choice, by token.", unit=NATS, spread=True),
+    "bytes": Term("bytes", places=0, interval="counted"),
+    "matrix": Term("matrix"),
+    "format": Term("format"),
+    "bits": Term("bits", "Bits of a weight.", places=2, interval="counted"),
+    "harm": Term("expected KL", "Divergence that it is expected to add.", unit=NATS, places=5),
+    "predicted_kl": Term("expected KL", "The sum that was expected.", unit=NATS),
 }
 SHAPE_TERMS = {
     "average_cosine": Term(
@@ -160,7 +162,7 @@ def _shape_terms() -> dict[str, Term]:
 @page("damage")
 def damage(result: DamageResult) -> Head:
     """Return both models, and how much the second diverges from the first."""
-    row = result.totals["whole"]
+    [row, *_] = result.totals.values()
     first, second = (named(model.name) for model in result.models)
     interval = row.interval("loss_change")
     ends = f" [{number(interval[0])}, {number(interval[1])}]" if interval else ""
@@ -192,8 +194,10 @@ def parts(result: DamageResult) -> list[Section]:
     totals = [row | {"of": name} for name, row in result.totals.items()]
     columns = (*COSTS, *PERPLEXITIES, *PROBABILITIES)
     costs = table(totals, "of", *columns, terms=TERMS, title="The whole")
-    lead = "Parts were exchanged on the sample only."
+    lead = "Parts were exchanged on the sample only." if result.damage else ""
     sections = [Section("The whole", lead, [costs], name="whole"), _tail(result)]
+    if result.recipe:
+        return [*sections, *_recipe(result)]
     isolated = [row for row in result.damage if row["mode"] == "isolated"]
     if isolated:
         sections.append(_part_by_part(result, isolated))
@@ -257,6 +261,28 @@ def _choices(result: DamageResult) -> Section:
     note = Prose(f"{'; '.join(texts)}.")
     lead = "The choices were measured on other windows; random is the mean of 8 choices."
     return Section("Which parts to keep", lead, [numbers, note], name="keep")
+
+
+def _recipe(result: DamageResult) -> list[Section]:
+    """Return the recipe beside other choices, as other programs read it, and matrix by matrix."""
+    columns = ("bytes", *COSTS[:3], "more_kl", "predicted_kl")
+    choices = table(result.choices, "choice", *columns, terms=TERMS, title="Choices")
+    texts = [f"{row['choice']}: {', '.join(_texts(row['formats']))}" for row in result.choices]
+    details = ("format", "bytes", "bits", "harm")
+    rows = table(result.recipe, "matrix", *details, terms=TERMS, title="Matrices", where="page")
+    lead = (
+        "All choices were measured on windows that the recipe was not chosen by. Uniform: one "
+        "format, and a larger one for evenly spaced matrices; of all such pairs the one that is "
+        "expected to do least harm. Shuffled: the recipe's formats among the same matrices of "
+        "other blocks, mean of two."
+    )
+    note = Prose(f"{'; '.join(texts)}.")
+    sections = [Section("The recipe", lead, [choices, note, rows], name="recipe")]
+    for program, written in result.commands.items():
+        text = Text("\n".join(written))
+        command = Raw("recipe_lines.html.j2", {"lines": written}, terminal=text)
+        sections.append(Section(f"For {program}", "", [command], name=program))
+    return sections
 
 
 def _texts(values: object) -> list[str]:

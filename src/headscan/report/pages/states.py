@@ -17,10 +17,8 @@ MOST_OPEN_ROWS = 12  # a longer table is folded
 def states(result: StatesResult) -> Head:
     """Return the model whose states they are, their number and their folder."""
     megabytes = result.bytes / 1e6
-    sentence = (
-        f"{result.tokens:,} vectors at each of {len(result.sites)} sites, {megabytes:,.1f} MB, in "
-        f"{result.folder}."
-    )
+    places = f"each of {len(result.sites)} sites" if len(result.sites) > 1 else "1 site"
+    sentence = f"{result.tokens:,} vectors at {places}, {megabytes:,.1f} MB, in {result.folder}."
     return Head([f"States of {named(result.models[0].name)}"], sentence)
 
 
