@@ -1,5 +1,5 @@
 # make scan   examine the embedded models on the embedded text     make test   the whole test suite
-# make bench  run benchmarks/ and write lab/docs/benchmarks.md (hours; what no clock decides runs first)     make lint   ruff and mypy
+# make bench  run benchmarks/ and write lab/docs/benchmarks.md (hours; what no clock decides runs first)     make lint   ruff, mypy, and the types that a user sees
 # make ledger   try the statements of the literature on the models that are here, and write lab/docs/ledger.md (ten minutes of one core with
 #                  small models; a model of 1.5 billion parameters adds half an hour; stopped, it goes on where it was; SMALL=1 leaves real
 #                  models out)
@@ -35,7 +35,7 @@ scan: setup
 
 # Modules compiled once are kept, also where the environment says otherwise: that takes six seconds a process.
 test: setup browser
-	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --ignore tests/typing
 
 coverage: setup
 	$(BIN)/python -c 'import pytest_cov' 2>/dev/null || $(BIN)/python -m pip install --quiet 'pytest-cov>=6'
@@ -44,6 +44,7 @@ coverage: setup
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/python -m pytest tests/typing -q
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

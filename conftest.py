@@ -8,6 +8,7 @@ import gc
 import os
 import random
 import signal
+import sys
 import warnings
 import zlib
 from pathlib import Path
@@ -112,6 +113,7 @@ def pytest_configure(config):
     config.pluginmanager.register(
         Seeding(int(seed) if str(seed).isdecimal() else 20_250_728), "seeding"
     )
+    config.pluginmanager.register(Freezing(), "freezing")
 
 
 def pytest_report_header(config):
@@ -120,12 +122,29 @@ def pytest_report_header(config):
     return None if seed is None else f"random seed: {seed} (HEADSCAN_SEED={seed} repeats this run)"
 
 
-def pytest_collection_finish():
-    """Never look through what is loaded by now for garbage again: that took a half of a small
-    scan's time.
+class Freezing:
+    """Keeps the collector from looking through what is loaded again and again.
+
+    Every model that is given back and every Trainer asks for a whole collection. Modules that tests
+    import are most of what it walks through, so they are frozen once many of them are new.
     """
-    gc.collect()
-    gc.freeze()
+
+    MANY = 150
+
+    def __init__(self) -> None:
+        self.frozen = 0
+
+    def pytest_collection_finish(self) -> None:
+        self.freeze()
+
+    def pytest_runtest_teardown(self) -> None:
+        if len(sys.modules) - self.frozen > self.MANY:
+            self.freeze()
+
+    def freeze(self) -> None:
+        gc.collect()
+        gc.freeze()
+        self.frozen = len(sys.modules)
 
 
 SLOW = ("real", "gpu", "spark")  # marks of tests that may take minutes

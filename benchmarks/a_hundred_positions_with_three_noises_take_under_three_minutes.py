@@ -30,7 +30,8 @@ NOISES = (0.4, 0.8, 1.6)
 def positions() -> None:
     """The verb as it is."""
     begun = time.process_time()
-    result = headscan.privacy(str(ASSETS / "models" / "stories260K"), [story()], noise=NOISES)
+    model = str(ASSETS / "models" / "stories260K")
+    result = headscan.privacy(model, [story()], noise=NOISES, start="none")
     spent = time.process_time() - begun
     print(f"{result.rows[0].tokens} positions, {len(result.rows)} rows: **{spent:.0f} s** (180)\n")
     print(

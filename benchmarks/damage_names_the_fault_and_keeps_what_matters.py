@@ -48,7 +48,7 @@ def choices(name: str, lens: Lens) -> None:
             with parts.ready(part):
                 pass
         saved = all_bytes - sum(parts.bytes[part] for part in parts.parts[1:-1])
-        read: dict[str, Any] = {"max_tokens": 16384, "context": 64, "sample": 4096}
+        read: dict[str, Any] = {"max_tokens": 16384, "context": 64, "sample": 4096, "start": "none"}
         result = headscan.compare(
             name, "stories", damage=True, against=rounding, keep=saved * 0.45, **read
         )

@@ -249,7 +249,13 @@ def examined(source: Any, reading: str, tokens: int, **options: Any) -> dict[str
         patch("headscan.diagnosis.stages.SAFE", float("inf")),
     ):
         result = headscan.checkup(
-            source, text(reading), max_tokens=tokens, context=64, budget="10m", **options
+            source,
+            text(reading),
+            max_tokens=tokens,
+            context=64,
+            budget="10m",
+            start="none",
+            **options,
         )
     loss = result.examinations[0].evidence.loss
     numbers = {

@@ -230,7 +230,12 @@ def anatomy(job: Job) -> dict[str, object]:
     for draw in range(job.draws):
         texts = random.Random(draw).sample(pool, job.documents)
         scan = headscan.scan(
-            lens, texts, context=min(128, job.tokens), sites=job.sites[1], measures="anatomy"
+            lens,
+            texts,
+            context=min(128, job.tokens),
+            sites=job.sites[1],
+            measures="anatomy",
+            start="none",
         )
         for row in scan.tables["anatomy"]:
             if row["kind"] in ("branch", "band", "position"):

@@ -2,7 +2,7 @@
 no alarm that is not known.
 
     python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...]
-        [--runs stories:0,stories:1,FILE:0,...] [--tokens 2048] [--doses]
+        [--runs stories:0,stories:1,FILE:0,...] [--tokens 2048] [--start tokenizer] [--doses]
 
 Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. A row is a
 model and a fault, a column a text and a seed (of fault and checkup); a cell has all alarms in the
@@ -19,7 +19,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from _faults import EXPECTED, FAULTS, noisy, sick
@@ -28,6 +28,7 @@ from _table import show
 
 import headscan
 from headscan.model import Lens
+from headscan.text.source import StartName
 
 DOSES = {
     "rogue coordinate": ("HS102", (0.3, 1, 3, 10, 30)),
@@ -62,6 +63,9 @@ def main() -> None:
         help="texts, each with a seed (of fault and checkup) after a colon",
     )
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument(
+        "--start", default="tokenizer", choices=get_args(StartName), help="how windows begin"
+    )
     parser.add_argument("--doses", action="store_true")
     arguments = parser.parse_args()
     conditions = [
@@ -74,8 +78,8 @@ def main() -> None:
             for fault in EXPECTED:
                 if not applies(fault, healthy):
                     continue
-                work = partial(row, fault, healthy, condition, arguments.tokens)
-                key = f"{title} {fault} {label(condition)} {arguments.tokens}"
+                work = partial(row, fault, healthy, condition, arguments.tokens, arguments.start)
+                key = f"{title} {fault} {label(condition)} {arguments.tokens} {arguments.start}"
                 alarms = kept(key, work)["alarms"]
                 alarms_by_fault.setdefault((title, fault), {})[condition] = alarms
                 print(title, fault, condition, alarms, file=sys.stderr, flush=True)
@@ -84,7 +88,10 @@ def main() -> None:
         for fault, (code, strengths) in DOSES.items() if arguments.doses else ():
             for dose in strengths:
                 result = examined(
-                    sick(healthy, FAULTS[fault], fault, dose), conditions[0], arguments.tokens
+                    sick(healthy, FAULTS[fault], fault, dose),
+                    conditions[0],
+                    arguments.tokens,
+                    arguments.start,
                 )
                 observations = result.examinations[0].observations
                 values = [item.value for item in observations if item.code == code]
@@ -128,8 +135,11 @@ def applies(fault: str, lens: Lens) -> bool:
     return fault not in OF_HEADS or lens.model.get_output_embeddings() is not None
 
 
-def row(fault: str, healthy: Lens, condition: Condition, tokens: int) -> dict[str, Any]:
-    return {"alarms": codes(examined(sources(fault, healthy, condition[1]), condition, tokens))}
+def row(
+    fault: str, healthy: Lens, condition: Condition, tokens: int, start: StartName
+) -> dict[str, Any]:
+    source = sources(fault, healthy, condition[1])
+    return {"alarms": codes(examined(source, condition, tokens, start))}
 
 
 def sources(fault: str, healthy: Lens, seed: int) -> Any:
@@ -139,7 +149,7 @@ def sources(fault: str, healthy: Lens, seed: int) -> Any:
     return sick(healthy, FAULTS[fault], fault, seed=seed)
 
 
-def examined(source: Any, condition: Condition, tokens: int) -> Any:
+def examined(source: Any, condition: Condition, tokens: int, start: StartName) -> Any:
     text, seed = condition
     torch.manual_seed(seed)
     return headscan.checkup(
@@ -149,6 +159,7 @@ def examined(source: Any, condition: Condition, tokens: int) -> Any:
         context=64,
         budget="10m",
         seed=seed,
+        start=start,
         checkpoints=isinstance(source, list),
     )
 

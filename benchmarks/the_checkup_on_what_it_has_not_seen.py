@@ -210,7 +210,7 @@ def examined(source: Any, reading: str, options: dict[str, Any]) -> dict[str, An
         patch.object(Measurements, "remedies", lambda _: None),
         patch("headscan.diagnosis.stages.SAFE", float("inf")),
     ):
-        result = headscan.checkup(source, str(file), **options)
+        result = headscan.checkup(source, str(file), start="none", **options)
     evidence = result.examinations[0].evidence
     return {
         "alarms": [finding.code for finding in result.findings if finding.level == "alarm"],

@@ -53,6 +53,7 @@ def main() -> None:
         candidates=int(candidates),
         noise=(0.0,),
         max_tokens=4000,
+        start="none",
         defence=defences,
         test="attacks",
     )

@@ -47,6 +47,8 @@ NOT_CODE = {
     tokenize.ENDMARKER,
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+OWNERS = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 
 @dataclass
@@ -92,12 +94,11 @@ def python_files(paths: Iterable[str]) -> list[Path]:
     return files
 
 
-def docstrings(tree: ast.Module) -> list[ast.stmt]:
+def docstrings(nodes: Iterable[ast.AST]) -> list[ast.stmt]:
     """Return the statements that are docstrings."""
-    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     statements = []
-    for node in ast.walk(tree):
-        if isinstance(node, owners) and node.body and _is_text(node.body[0]):
+    for node in nodes:
+        if isinstance(node, OWNERS) and node.body and _is_text(node.body[0]):
             statements.append(node.body[0])
     return statements
 
@@ -115,10 +116,10 @@ def _is_constant(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def tokens_by_line(text: str, tree: ast.Module) -> Counter[int]:
+def tokens_by_line(text: str, outside: Iterable[ast.stmt]) -> Counter[int]:
     """Return the number of tokens on each line of code, without docstrings and comments."""
     skipped = set[int]()
-    for docstring in docstrings(tree):
+    for docstring in outside:
         skipped.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
 
     counts = Counter[int]()
@@ -129,9 +130,9 @@ def tokens_by_line(text: str, tree: ast.Module) -> Counter[int]:
     return counts
 
 
-def bound_names(tree: ast.Module) -> Iterator[str]:
+def bound_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield every name that a parameter or an assignment binds."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -160,10 +161,10 @@ def unread_parameters(function: Function) -> list[str]:
 def count(path: Path) -> Counts:
     """Return the counts of one file."""
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    lines = tokens_by_line(text, tree)
-    names = [name for name in bound_names(tree) if name != "self"]
-    nodes = list(ast.walk(tree))
+    nodes = list(ast.walk(ast.parse(text)))
+    outside = docstrings(nodes)
+    lines = tokens_by_line(text, outside)
+    names = [name for name in bound_names(nodes) if name != "self"]
 
     tuple_assignments = [
         node
@@ -172,11 +173,11 @@ def count(path: Path) -> Counts:
         and isinstance(node.targets[0], ast.Tuple)
         and isinstance(node.value, ast.Tuple)
     ]
-    functions = [node for node in nodes if isinstance(node, Function)]
+    functions = [node for node in nodes if isinstance(node, FUNCTIONS)]
     in_hook_layer = path.as_posix().endswith(HOOK_LAYER)
     return Counts(
         files=1,
-        nodes=len(nodes) - 2 * len(docstrings(tree)),
+        nodes=len(nodes) - 2 * len(outside),
         tokens=sum(lines.values()),
         code_lines=len(lines),
         lines_30=sum(size >= DENSE for size in lines.values()),
@@ -203,7 +204,8 @@ def densest_lines(paths: Iterable[str], limit: int) -> list[tuple[int, str]]:
     lines = []
     for path in python_files(paths):
         text = path.read_text(encoding="utf-8")
-        for line, size in tokens_by_line(text, ast.parse(text)).items():
+        outside = docstrings(ast.walk(ast.parse(text)))
+        for line, size in tokens_by_line(text, outside).items():
             lines.append((size, f"{path.relative_to(ROOT)}:{line}"))
     return sorted(lines, reverse=True)[:limit]
 

@@ -117,6 +117,7 @@ def main() -> None:
                 tokenizer=tokenizer,
                 max_tokens=options.tokens,
                 measures=MEASURES,
+                start="none",
             )
             rows.append(main_row(name, title, result))
             details.append(second_row(name, title, result))
@@ -249,6 +250,7 @@ def alignments(assets: Path) -> list[str]:
             str(text / TEXTS["TinyStories"]),
             tokenizer=tokenizer,
             max_tokens=2560,
+            start="none",
             pairs=pairs,
             measures="alignment",
         )

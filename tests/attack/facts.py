@@ -200,7 +200,8 @@ def link(stand: Stand, draw: random.Random) -> Iterator[tuple[str, bool]]:
     place.unlink()
     place.symlink_to(copy)
     try:
-        yield f"the link {name}", False
+        reads_weights = any(path.name == weights.name for path in stand.opened)
+        yield f"the link {name}", not reads_weights  # ntp reads a tokenizer alone
     finally:
         place.unlink()
         place.symlink_to(stand.inputs / "step100" / name)

@@ -19,14 +19,15 @@ import headscan
 from headscan.run import BadInput
 from tests.attack.kills import command
 from tests.command_line import headscan as in_this_process
+from tests.tiny import save_tiny
 
 ARGUMENTS = "scan {model} --text stories --context 16 --max-tokens 1600 --sites block.*"
-MODELS = ("gpt-vanilla-early", "gpt-headless-early")
+MODELS = ("model-first", "model-second")
 
 
 def words(number: int, out: Path, *more: str) -> list[str]:
     """Return the command line of the run of this number; each has a model of its own."""
-    model = MODELS[number % len(MODELS)]
+    model = out.parent / MODELS[number % len(MODELS)]
     return [*ARGUMENTS.format(model=model).split(), "--out", str(out), *more]
 
 
@@ -75,6 +76,8 @@ def attack(kills: int, seed: int) -> list[str]:
     faults = []
     total = 0
     with tempfile.TemporaryDirectory() as folder:
+        for seed_of_model, name in enumerate(MODELS):
+            save_tiny(Path(folder) / name, seed_of_model)
         out = Path(folder) / "out"
         began = time.monotonic()
         os.waitpid(start(words(0, out)), 0)
@@ -91,6 +94,8 @@ def attack(kills: int, seed: int) -> list[str]:
                 ended = in_this_process(*words(number, out, "--resume"))
                 if ended.status != 0:
                     faults.append(f"kill {number}: the resume ended with {ended.stderr[-300:]}")
+            if number % 10 == 0:
+                print(f"{number} kills, {total} reads, {len(faults)} faults", flush=True)
     print(f"{kills} kills, {total} reads, {len(faults)} faults")
     return faults
 

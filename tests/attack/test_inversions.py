@@ -5,12 +5,27 @@ attack`.
 from dataclasses import replace
 from itertools import islice
 
+from tests.attack import families, inversions
 from tests.attack.brute import AMBIGUOUS, UNIQUE, false_words
 from tests.attack.families import FAMILIES, attacks, distribution, duplicate, soft
-from tests.attack.inversions import assessed, false_certificates
+from tests.attack.inversions import assessed, false_certificates, fresh
 
 
-def test_no_adversarial_inversion_draws_a_false_word():
+def shortened(method):
+    """Return a method whose descents have a fifth of the steps; certificates know nothing of it."""
+    changes = {}
+    if hasattr(method, "steps"):
+        changes["steps"] = method.steps // 5
+    if hasattr(method, "hidden"):
+        changes["hidden"] = replace(method.hidden, steps=method.hidden.steps // 5)
+    return replace(method, **changes)
+
+
+def test_no_adversarial_inversion_draws_a_false_word(monkeypatch):
+    """Brute force tries every token, so that small vocabularies are taken."""
+    monkeypatch.setattr(families, "fresh", lambda kind, seed, *_: fresh(kind, seed, (50,)))
+    ways = {name: shortened(method) for name, method in inversions.WAYS.items()}
+    monkeypatch.setattr(inversions, "WAYS", ways)
     every_second = islice(attacks(4 * len(FAMILIES)), 0, None, 2)
     drawn = [(attack, list(false_certificates(attack))) for attack in every_second]
     assert sum(len(judgements) for _, judgements in drawn) == 44

@@ -204,11 +204,12 @@ def test_help_groups_the_options_and_shows_an_example():
         assert heading in text
 
 
-def test_the_command_line_has_at_most_355_options():
+def test_the_command_line_has_at_most_365_options():
     """The sum over all verbs; an option that several verbs have is counted in each of them.
 
     `--overwrite` is an option of each of the 17 verbs, `--fail-on` of each of the 9 with findings,
-    `--start` of each of the 9 that read texts from their start token on.
+    `--start` of each of the 9 that read texts from their start token on. `--compress` and
+    `--formats` ask two questions of verbs that were there.
     """
     commands = {name: cli.command_of(name) for name in cli.verbs() if name not in cli.BARE}
     flags = {
@@ -217,4 +218,4 @@ def test_the_command_line_has_at_most_355_options():
         for argument in command.app(name).assemble_argument_collection()
         if argument.names and argument.names[0].startswith("--")
     }
-    assert 200 < len(flags) <= 355
+    assert 200 < len(flags) <= 365

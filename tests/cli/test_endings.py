@@ -4,6 +4,8 @@ import errno
 import io
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,16 @@ import pytest
 from headscan.cli import ENVIRONMENT
 from headscan.cli.guard import console
 from headscan.cli.output import free_folder
-from headscan.run import BadInput, MachineLimit, check_writable
+from headscan.run import BadInput, MachineLimit, Result, check_writable
 from headscan.run.files import SIGNALS, FolderLock
 from tests.command_line import headscan
+from tests.tiny import save_tiny
 
 
 def test_bad_input_and_limits_of_the_machine_have_statuses_of_their_own():
     assert (BadInput.status, MachineLimit.status) == (2, 74)
     assert {errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN} <= ENVIRONMENT
+    assert getattr(errno, "EREMOTEIO", errno.EIO) in ENVIRONMENT
 
 
 def test_a_reader_that_has_seen_enough_is_no_fault_of_a_table():
@@ -45,6 +49,26 @@ def test_a_closed_terminal_interrupts_as_a_polite_kill_does():
             signal.signal(number, handler)
 
 
+def test_a_ctrl_c_while_headscan_is_imported_is_no_traceback():
+    """Python names each import on standard error, so that the moment is the same every time."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "headscan", "scan", "gpt-vanilla"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"},
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.rstrip().endswith("headscan._interrupt"):
+                process.send_signal(signal.SIGINT)
+    assert lines
+    assert process.returncode in (-signal.SIGINT, 130)
+    assert "Traceback" not in "".join(lines)
+
+
 def test_runs_side_by_side_choose_different_folders(tmp_path):
     default = tmp_path / "results" / "scan-x"
     with free_folder(default, resume=False) as first, free_folder(default, resume=False) as second:
@@ -58,6 +82,18 @@ def test_runs_side_by_side_choose_different_folders(tmp_path):
         assert folder.name == "scan-x-2"
     with free_folder(default, resume=True) as folder:
         assert folder.name == "scan-x"
+
+
+def test_a_file_of_the_output_that_is_gone_is_one_sentence(tmp_path, monkeypatch):
+    model = save_tiny(tmp_path / "tiny")
+
+    def vanish(_result, folder):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(folder / "page"))
+
+    monkeypatch.setattr(Result, "saved", vanish)
+    ended = headscan("weights", str(model), "--out", str(tmp_path / "out"))
+    assert ended.status == 74
+    assert "headscan: A file or folder of the output is gone" in ended.stderr
 
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):

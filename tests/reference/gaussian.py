@@ -469,4 +469,5 @@ KNOWN: dict[str, Known] = {
         lambda s: float((1 / np.arange(2, s.window + 1)).mean()),
         lambda s: 4 * (0.1 / s.n) ** 0.5,
     ),
+    "attention.added_share": Known("0", "nothing is added around these keys", _zero),
 }

@@ -5,16 +5,14 @@ import torch
 
 
 def brute_force(run, target, vocabulary):
-    """The tokens by trying every one at every position with the whole prefix; run: ids [1, t] ->
-    outputs [t, w].
+    """The tokens by trying every one at every position with the whole prefix; run: ids [n, t] ->
+    outputs [n, t, w].
     """
     tokens = []
     for position in range(len(target)):
-        distances = []
-        for token in range(vocabulary):
-            output = run(torch.tensor([[*tokens, token]]))[position]
-            distances.append(float((output - target[position]).norm()))
-        tokens.append(int(np.argmin(distances)))
+        candidates = torch.tensor([[*tokens, token] for token in range(vocabulary)])
+        outputs = run(candidates)[:, position]
+        tokens.append(int((outputs - target[position]).norm(dim=-1).argmin()))
     return tokens
 
 

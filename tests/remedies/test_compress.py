@@ -89,6 +89,15 @@ def test_centroids_lower_the_error_of_drawn_rows(rows):
     assert error < 1e-3, "one byte names the 50 clusters"
 
 
+def test_a_rank_without_divisors_is_cut_into_equal_parts():
+    draw = np.random.default_rng(2)
+    flat = draw.standard_normal((300, 31)) @ draw.standard_normal((31, 40))
+    fitted = {choice.name: choice for choice in compressions(Cloud.of_rows(flat), flat, 8, 0)}
+    assert fitted["rotate+pq"].codebooks.shape == (6, 256, 5)
+    assert fitted["rotate+pq"].dimensions == 30
+    assert fitted["plain+pq"].codebooks.shape == (8, 256, 5)
+
+
 def test_sentence_transformers_makes_the_same_codes(rows, fitted, tmp_path):
     library = pytest.importorskip("sentence_transformers")
     for name in ("rotate+int8", "centre+binary"):

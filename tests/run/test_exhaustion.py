@@ -13,15 +13,20 @@ import headscan
 from headscan.model import Lens, recording
 from headscan.run import MachineLimit, Out, Run, verb
 from tests.command_line import headscan as command
+from tests.tiny import TEXTS, save_tiny
 
-TEXT = {"text": "stories", "context": 16, "max_tokens": 320}
+TEXT = {"text": TEXTS, "context": 16, "max_tokens": 320}
 VERBS = {
     "scan": partial(headscan.scan, batch=8, sites="block.*", **TEXT),
     "compare": partial(headscan.compare, batch=8, sites="block.1", draws=20, **TEXT),
-    "attribute": partial(
-        headscan.attribute, prompt="Once upon a time there was", method="occlusion"
-    ),
+    "attribute": partial(headscan.attribute, prompt="the hen had a fox and", method="occlusion"),
+    "flow": partial(headscan.flow, prompt="the hen had", at="block.1", trials=2),
 }
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(save_tiny(tmp_path_factory.mktemp("tiny")))
 
 
 @pytest.fixture
@@ -43,9 +48,9 @@ def small_memory(monkeypatch):
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_verb_goes_on_with_fewer_rows(name, small_memory, caplog, tmp_path):
+def test_a_verb_goes_on_with_fewer_rows(name, model, small_memory, caplog, tmp_path):
     call = VERBS[name]
-    models = ["gpt-vanilla-early"] * (2 if name == "compare" else 1)
+    models = [model] * (2 if name == "compare" else 1)
     subject = models if name == "compare" else models[0]
     undisturbed = call(subject)
     small_memory(3)
@@ -56,10 +61,11 @@ def test_a_verb_goes_on_with_fewer_rows(name, small_memory, caplog, tmp_path):
         said = [record.message for record in caplog.records if "Memory ran out" in record.message]
         assert len(said) == len(models)
     for key, value in undisturbed.document.items():
-        if key in ("sites", "cells", "rows", "scores", "leak"):
+        if key in ("sites", "cells", "rows", "scores", "leak", "parts"):
             assert_close(value, result.document[key])
-    if name in ("scan", "compare"):
-        assert "passes have 2 rows at most" in notes[0]
+    fitting = {"scan": 2, "compare": 2, "flow": 3}
+    if name in fitting:
+        assert f"passes have {fitting[name]} rows at most" in notes[0]
 
 
 def assert_close(expected, value):
@@ -75,32 +81,34 @@ def assert_close(expected, value):
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. X")])
-def test_one_row_that_does_not_fit_is_one_sentence(error, monkeypatch, tmp_path):
+def test_one_row_that_does_not_fit_is_one_sentence(error, model, monkeypatch, tmp_path):
     def fails(*_args, **_named):
         raise error
 
     monkeypatch.setattr(recording, "evaluating", fails)
     with pytest.raises(MachineLimit, match=r"^Memory ran out"):
-        headscan.scan("gpt-vanilla-early", out=tmp_path / "out", **TEXT)
-    ended = command("scan", "gpt-vanilla-early", "--text", "stories", "--out", str(tmp_path / "x"))
+        headscan.scan(model, out=tmp_path / "out", **TEXT)
+    ended = command(
+        "scan", model, "--text", "stories", "--context", "16", "--out", str(tmp_path / "x")
+    )
     assert ended.status == 74
     assert "headscan: Memory ran out" in ended.stderr
     assert "--batch" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_trial_that_runs_out_of_memory_does_not_blame_the_model(monkeypatch):
+def test_a_trial_that_runs_out_of_memory_does_not_blame_the_model(model, monkeypatch):
     def fails(*_args, **_named):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr("headscan.model.stacks.trace_calls", fails)
     with pytest.raises(MachineLimit, match=r"^Memory ran out \(CUDA out of memory\)"):
-        headscan.scan("gpt-vanilla-early", **TEXT)
+        headscan.scan(model, **TEXT)
 
 
-def test_a_fault_of_a_caller_is_not_repeated():
+def test_a_fault_of_a_caller_is_not_repeated(model):
     """States that were added once are not added again where adding them ran out of memory."""
-    lens = Lens.load("gpt-vanilla-early")
+    lens = Lens.load(model)
     seen = []
 
     def add(site, _states):

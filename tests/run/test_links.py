@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 import headscan
 from headscan import BadInput
-from headscan.model.available import specimen_path
+from headscan.diagnosis.measurements import Measurements
 from headscan.run import Parts, Result
 from tests.attack.kills import timeless
+from tests.tiny import TEXTS, save_tiny
 
 PROMPTS = [f"A{number}" for number in range(17)]  # sixteen are stored together
 VERBS: dict[str, Callable[..., Result]] = {
     "scan": partial(
-        headscan.scan, text="stories", context=32, batch=2, max_tokens=1024, sites="block.0"
+        headscan.scan, text=TEXTS, context=16, batch=2, max_tokens=512, sites="block.0"
     ),
-    "checkup": partial(headscan.checkup, text="stories", context=32, max_tokens=320),
+    "checkup": partial(headscan.checkup, text=TEXTS, context=16, max_tokens=160),
     "privacy": partial(
         headscan.privacy,
-        text="stories",
+        text=TEXTS,
         sites="block.0",
         noise=(0.4, 0.8),
         windows=1,
@@ -34,27 +34,31 @@ VERBS: dict[str, Callable[..., Result]] = {
         draws=20,
         max_tokens=640,
     ),
-    "attribute": partial(
-        headscan.attribute, prompt="Once upon a time", method="occlusion,combined"
-    ),
+    "attribute": partial(headscan.attribute, prompt="the hen had", method="occlusion,combined"),
     "invert": partial(headscan.invert, prompt=PROMPTS, at="block.0"),
 }
 
 
-@pytest.fixture
-def copies(tmp_path: Path) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two checkpoints of one shape and of other weights: step100/gpt and step200/gpt."""
-    folders = tmp_path / "step100" / "gpt", tmp_path / "step200" / "gpt"
-    for folder in folders:
-        shutil.copytree(specimen_path("gpt-vanilla-early"), folder)
-    for file in folders[1].glob("*.safetensors"):
-        tensors = load_file(file)
-        save_file(
-            {name: tensor * 1.25 for name, tensor in tensors.items()},
-            file,
-            metadata={"format": "pt"},
-        )
-    return folders
+    root = tmp_path_factory.mktemp("checkpoints")
+    for seed, name in enumerate(("step100", "step200")):
+        save_tiny(root / name / "gpt", seed)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _no_inversions_in_a_checkup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take half of its time, and no other files than its other stages."""
+    monkeypatch.setattr(Measurements, "leak", lambda _: (None, None))
+
+
+@pytest.fixture
+def copies(tmp_path: Path, checkpoints: Path) -> tuple[Path, Path]:
+    """The checkpoints in a folder of a test's own."""
+    shutil.copytree(checkpoints, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "step100" / "gpt", tmp_path / "step200" / "gpt"
 
 
 def point(link: Path, target: Path) -> None:
@@ -141,7 +145,7 @@ def test_a_link_of_a_model_whose_turn_is_over_is_compared(tmp_path, copies):
     for link, copy in zip(links, copies, strict=True):
         point(link, copy.parent)
     models = [str(link / "gpt") for link in links]
-    call = partial(headscan.checkup, models, "stories", context=32, max_tokens=320)
+    call = partial(headscan.checkup, models, TEXTS, context=16, max_tokens=160)
     undisturbed = document(call())
     write = Parts.write
 

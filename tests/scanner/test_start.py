@@ -5,6 +5,7 @@ import torch
 
 import headscan
 from headscan import BadInput
+from headscan.measures import attention_drift
 from headscan.model import Lens
 from headscan.model.framed import beginning, framed
 from headscan.model.slicing import Prefix, Slice
@@ -132,3 +133,27 @@ def test_exchanges_read_whole_windows_behind_the_start_token(lens):
     damaged = headscan.compare([lens, lens], "stories", damage=True, skip_first=0, **options)
     assert scanned.tables["loss"][0]["predicted"] == damaged.tokens == 150
     assert damaged.protocol.text.added == ["<s>"]
+
+
+def test_attention_to_the_added_positions_is_a_number_of_its_own(lens):
+    """Against the weights that the eager implementation returns."""
+    ids = torch.arange(40, 60).reshape(2, 10)
+    rows = attention_drift(framed(lens, Frame((1,))), [ids])
+    plain = attention_drift(lens, [ids])
+    assert {row["added_share"] for row in plain} == {0.0}
+    whole = torch.cat([torch.ones(2, 1, dtype=torch.int64), ids], 1)
+    implementation = lens.model.config._attn_implementation
+    lens.model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = lens.model(whole, output_attentions=True).attentions
+    lens.model.set_attn_implementation(implementation)
+    for row in rows:
+        layer = int(row["site"].split(".")[1])
+        received = weights[layer][:, row["head"], 1:, 0]
+        assert row["added_share"] == pytest.approx(float(received.mean()), abs=1e-4)
+
+
+def test_a_twin_reads_within_the_same_frame(lens):
+    twin = framed(lens, Frame((1,))).random_init(0)
+    assert twin.frame == Frame((1,))
+    assert lens.random_init(0).frame == Frame()

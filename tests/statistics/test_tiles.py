@@ -16,7 +16,7 @@ import headscan
 from headscan.measures import MEASURES
 from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.site_cells import site_cells
-from headscan.statistics import SiteStatistics, errors, site, tiles
+from headscan.statistics import SiteStatistics, errors, gram, site, tiles
 from headscan.statistics.gram import Gram
 from headscan.statistics.tiles import EVERY
 from headscan.statistics.transfer import sent_together
@@ -313,6 +313,59 @@ def test_arithmetic_is_chosen_by_what_a_device_does_well(monkeypatch):
     seconds[torch.float64] = 80.0  # a consumer card
     assert not tiles.float64_pays(CARD)
     tiles.float64_pays.cache_clear()
+
+
+def _half_product(left, right):
+    """What matrix units for 16 bits do: exact products, summed in float32."""
+    assert left.dtype == right.dtype == torch.bfloat16
+    return left.float() @ right.float()
+
+
+def _coarse_product(left, right):
+    return (left.float() @ right.float()).bfloat16().float()
+
+
+def _no_product(left, right):
+    raise TypeError("mm() got an unexpected keyword argument 'out_dtype'")
+
+
+@pytest.mark.parametrize(
+    ("product", "seconds", "expected"),
+    [
+        (_half_product, 0.7, True),
+        (_half_product, 3.0, False),
+        (_coarse_product, 0.7, False),
+        (_no_product, 0.7, False),
+    ],
+)
+def test_16_bits_are_multiplied_where_it_is_exact_and_fast(monkeypatch, product, seconds, expected):
+    times = {torch.bfloat16: seconds, torch.float32: 2.64}
+    monkeypatch.setattr(gram, "half_product", product)
+    monkeypatch.setattr(tiles, "_seconds", lambda rows, _multiply=None: times[rows.dtype])
+    rows = torch.randn(256, 96, generator=torch.Generator().manual_seed(0))
+    assert tiles._half_pays(rows.bfloat16()) is expected
+    assert not tiles.half_pays(torch.device("cpu"), torch.bfloat16)
+
+
+@pytest.mark.parametrize(("kind", "used"), [("round", True), ("far", False)])
+def test_tiles_of_16_bits_are_within_the_bound_of_float64(monkeypatch, kind, used):
+    """States whose mean has most of their energy are multiplied about it, in float32."""
+    calls = []
+
+    def product(left, right):
+        calls.append(len(left))
+        return _half_product(left, right)
+
+    monkeypatch.setattr(gram, "half_product", product)
+    monkeypatch.setattr(tiles, "half_pays", lambda device, dtype: dtype == torch.bfloat16)
+    x = states(kind, dtype=torch.bfloat16)
+    batches = [list(range(start, start + 8)) for start in range(0, WINDOWS, 8)]
+    half = made(x, batches).sums("all")
+    exact = made(x, batches, bounded=False).sums("all")
+    assert bool(calls) is used
+    scatter = exact.second_moments.scatter()
+    error = torch.linalg.matrix_norm(half.second_moments.scatter() - scatter)
+    assert error < 1e-6 * torch.linalg.matrix_norm(exact.second_moments.dense())
 
 
 OPTIONS = {"max_tokens": 4096, "context": 64, "sites": "block.0,block.3,final_norm"}

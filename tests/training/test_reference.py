@@ -19,8 +19,8 @@ from headscan.training.monitor.readings import Reading
 from headscan.training.recipes import RECIPES
 
 GPT = ModelRecord(name="gpt", model_class="GPTNeoXForCausalLM", width=128, depth=4, vocabulary=4096)
-FAULT = 61
-LAST = 100
+FAULT = 31
+LAST = 60
 
 
 class CollapseThenStop(TrainerCallback):
@@ -82,9 +82,9 @@ def test_a_healthy_run_of_another_seed_lies_within_and_a_collapsed_head_does_not
         "gpt_neox.layers.*.mlp.dense_h_to_4h.weight/row_norm",
         "gpt_neox.embed_in.weight/tail",
     } <= healthy.keys()
-    assert len(numbers) > 200
+    assert len(numbers) > 150
     assert np.mean(numbers) >= 0.9
-    ill = within(run, range(FAULT + 20, LAST + 1))
+    ill = within(run, range(FAULT + 10, LAST + 1))
     assert healthy["block.3/entropy"][-1]
     assert not any(ill["block.3/entropy"])
     assert "block.3/entropy" in run.page()
@@ -94,20 +94,20 @@ def test_a_page_says_what_is_outside_and_what_is_compared(run):
     assert re.search(r"outside: block\.3/max \(.*block\.3/entropy \(", run.page())
     early = replace(
         run,
-        scan=run.scan[:6],
+        scan=run.scan[:4],
         readings=[one for one in run.readings if one.step < FAULT],
-        curve=run.curve[:3],
+        curve=[point for point in run.curve if point.step < FAULT],
     )
     words = re.compile(
         r"At step (\d+) (\d+) of (\d+) numbers are within what 4 healthy runs of this size show"
     )
     step, within, of = map(int, words.search(early.page()).groups())
-    assert (step, within >= 0.9 * of) == (50, True)
+    assert (step, within >= 0.9 * of) == (30, True)
     steep = replace(
         early, readings=[], curve=[], scan=[replace(one, step=one.step + 150) for one in early.scan]
     )
     step, within, of = map(int, words.search(steep.page()).groups())
-    assert (step, within < 0.8 * of) == (200, True)
+    assert (step, within < 0.8 * of) == (180, True)
     wide = replace(run, models=[replace(run.models[0], width=512)])
     assert "No reference curves of healthy runs: width 512 (available: 128)" in wide.page()
     assert (

@@ -239,6 +239,9 @@ def test_adapters_that_are_refused(tmp_path):
     (folder / "adapter_model.safetensors").write_bytes(content[:-5])
     with pytest.raises(BadInput, match="is truncated"):
         weights.run(folder)
+    (folder / "adapter_model.safetensors").write_bytes(content.replace(b"dtype", b"Dtype", 1))
+    with pytest.raises(BadInput, match="is damaged: "):
+        weights.run(folder)
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
     with pytest.raises(BadInput, match=r"weights as adapter_model\.bin only"):
         weights.run(folder)

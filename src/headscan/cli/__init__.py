@@ -231,8 +231,9 @@ ENVIRONMENT = {
     errno.ENETUNREACH,
     errno.ENODEV,
     errno.ENXIO,
+    getattr(errno, "EREMOTEIO", errno.EIO),
 }
-"""What the machine refuses, and no program can mend; the last eight, of a network's disks."""
+"""What the machine refuses, and no program can mend; the last nine, of a network's disks."""
 
 
 def main() -> NoReturn:

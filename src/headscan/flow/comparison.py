@@ -278,6 +278,11 @@ def compared_models(
     lenses = prompts.opened(models, loading)
     sites = [find_sites(lens, at) for lens in lenses]
     for lens, matched in zip(lenses, sites, strict=True):
+        if lens.vocabulary_size < 2:
+            raise BadInput(
+                f"'{lens.name}' has a vocabulary of one token, which no output can tell from "
+                "another."
+            )
         for name in cuts:
             variant(name, matched).on(lens)
 

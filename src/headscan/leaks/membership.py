@@ -24,6 +24,7 @@ from headscan.run import BadInput, Interval, Option, Run
 from headscan.statistics.uncertainty import rank_interval, score_interval, student_quantile, wilson
 from headscan.text import documents as read_documents
 from headscan.text.source import check_text
+from headscan.text.tokens import encode_text
 
 Scores = NDArray[np.float64]
 """Scores of texts: the larger, the likelier a member."""
@@ -176,9 +177,9 @@ class Membership(LeakTest):
         self, lens: Lens, texts: list[list[int]], run: Run
     ) -> tuple[Int[Tensor, "M T"], Int[Tensor, "N T"]]:
         """Return pieces of the members and of the other text."""
-        tokenize = lens.require_tokenizer()
+        tokenizer = lens.require_tokenizer()
         members = [
-            tokenize(document.beginning(CHARACTERS), add_special_tokens=False)["input_ids"]
+            encode_text(tokenizer, document.beginning(CHARACTERS)).tolist()
             for document in read_documents(self.members)
         ]
         run.identify("the members", members)

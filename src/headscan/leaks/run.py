@@ -40,6 +40,7 @@ from headscan.text.source import (
     check_text,
     source_name,
 )
+from headscan.text.tokens import SpecialStrings, Stretch, encode_text
 
 CHARACTERS = 200_000  # of a document that are read: some windows are taken of it
 
@@ -269,7 +270,8 @@ class _Sample:
 
 def _read_sample(lens: Lens, text: TextLike, reading: Reading) -> _Sample:
     """Read the beginning of each document, and tokenize it."""
-    tokenize = lens.require_tokenizer()
+    tokenizer = lens.require_tokenizer()
+    specials = SpecialStrings(tokenizer)
     texts: list[list[int]] = []
     left = reading.max_tokens
     blank = True
@@ -278,8 +280,9 @@ def _read_sample(lens: Lens, text: TextLike, reading: Reading) -> _Sample:
         beginning = document.beginning(CHARACTERS)
         blank = blank and beginning.isspace()
         digest.update(beginning.encode("utf-8", "surrogatepass") + b"\xff")
-        ids = tokenize(beginning, add_special_tokens=False, verbose=False)["input_ids"]
-        texts.append(ids[:left])
+        ids = encode_text(tokenizer, beginning)
+        specials.add(Stretch(beginning, ids, begins=True))
+        texts.append(ids[:left].tolist())
         if left is not None:
             left -= len(texts[-1])
             if left == 0:
@@ -291,8 +294,9 @@ def _read_sample(lens: Lens, text: TextLike, reading: Reading) -> _Sample:
         sha256=digest.hexdigest(),
         documents=len(texts),
         tokens=sum(map(len, texts)),
+        specials=dict(specials.counts),
     )
-    return _Sample(texts, with_beginning(record, tokenize, reading.start))
+    return _Sample(texts, with_beginning(record, tokenizer, reading.start))
 
 
 def _prior_bits(

@@ -24,6 +24,7 @@ from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.statistics import Tally
 from headscan.statistics.uncertainty import Bounds, Cells, with_intervals
+from headscan.text.tokens import NO_FRAME, Frame
 
 NO_MEAN = "its queries or keys are zero on average"
 
@@ -37,6 +38,7 @@ BOUNDS: dict[str, Bounds] = {
     "attention_entropy": (0.0, None),
     "sharpness": (0.0, 1.0),
     "first_share": (0.0, 1.0),
+    "added_share": (0.0, 1.0),
 }
 """The ranges of the numbers of a head."""
 
@@ -68,7 +70,7 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
         scores = _scores(query, key, attention_mask, options.get("scaling"), causal)
         if layer not in tallies:
             tallies[layer] = _empty_tally(query.shape[1], query.shape[3])
-        _add(tallies[layer], query, key, scores)
+        _add(tallies[layer], query, key, scores, lens.frame)
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
     AttentionInterface.register(NAME, attend)
@@ -109,22 +111,39 @@ def _scores(
 
 def _empty_tally(heads: int, width: int) -> Tally:
     """Return a tally of one layer's heads."""
-    names = ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices")
+    names = (
+        "query_norm",
+        "key_norm",
+        "entropy",
+        "sharpness",
+        "first",
+        "added",
+        "positions",
+        "choices",
+    )
     vectors = {"query": (heads, width), "key": (heads, width)}
     return Tally(vectors | dict.fromkeys(names, (heads,)))
 
 
-def _add(tally: Tally, query: Tensor, key: Tensor, scores: Tensor) -> None:
-    """Add queries [B, H, T, e], keys [B, K, S, e] and masked scores [B, H, T, S] of one call."""
-    batch, heads, length, _ = query.shape
-    q = query.detach().float().double()
-    k = _repeated(key, heads).double()
+def _add(tally: Tally, query: Tensor, key: Tensor, scores: Tensor, frame: Frame = NO_FRAME) -> None:
+    """Add queries [B, H, T, e], keys [B, K, S, e] and masked scores [B, H, T, S] of one call.
+
+    Only those of the text count; what its queries give to the added positions is a number of its
+    own.
+    """
+    queries = frame.text(query.shape[2])
+    keys = frame.text(key.shape[2])
+    q = query[:, :, queries].detach().float().double()
+    batch, heads, length, _ = q.shape
+    k = _repeated(key[:, :, keys], heads).double()
+    scores = scores[:, :, queries]
     logs = torch.log_softmax(scores, dim=-1)
     shares = logs.exp()
     entropy = -torch.where(shares > 0, shares * logs, 0.0).sum(-1).double()  # [B, H, T]
     allowed = scores > torch.finfo(scores.dtype).min / 2
     visible = allowed.sum(-1).double()
     choice = visible > 1
+    added = shares[..., : keys.start].sum(-1) + shares[..., keys.stop :].sum(-1)
     sharpness = 1 - entropy / visible.clamp(min=2).log()
     sums = {
         "query": q.sum((0, 2)),
@@ -134,6 +153,7 @@ def _add(tally: Tally, query: Tensor, key: Tensor, scores: Tensor) -> None:
         "entropy": entropy.sum((0, 2)),
         "sharpness": torch.where(choice, sharpness, 0.0).sum((0, 2)),
         "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
+        "added": added.double().sum((0, 2)),
         "positions": torch.full((heads,), float(batch * length)),
         "choices": choice.double().sum((0, 2)),
     }
@@ -179,7 +199,9 @@ def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
             0;
         sharpness: mean of 1 − entropy/log(visible positions), in [0, 1], over positions that see
             more than one;
-        first_share: mean weight on position 0, over the same positions (an attention sink).
+        first_share: mean weight on position 0, over the same positions (an attention sink);
+        added_share: mean weight on the positions that were added around the text, which are in no
+            other number but position 0 in `first_share`; 0 where nothing was added.
 
     Queries and keys are those that are multiplied: after rotary or other position maps.
     """
@@ -200,6 +222,7 @@ def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
             "attention_entropy": tally["entropy"] / n,
             "sharpness": tally["sharpness"] / choices,
             "first_share": tally["first"] / choices,
+            "added_share": tally["added"] / n,
         }
         for head in range(len(n)):
             row: Cells = {"site": f"block.{layer}.attention", "head": head}
@@ -310,9 +333,14 @@ class AttentionProbe(Probe):
             ),
             "first_share": Field(
                 "weight on position 0",
-                "An attention sink where near 1.",
+                "An attention sink where near 1; the start token, where one is added.",
                 range=(0, 1),
                 plotted=True,
+            ),
+            "added_share": Field(
+                "weight on added positions",
+                "Attention that the start tokens (and the end tokens) of windows receive.",
+                range=(0, 1),
             ),
         },
     )

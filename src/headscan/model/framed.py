@@ -93,6 +93,11 @@ class FramedLens(Lens):
     def identity(self) -> Json:
         return self._plain.identity()
 
+    def twin(self, seed: int, *, first_block: bool = False) -> Callable[[], Lens]:
+        make_control = self._plain.twin(seed, first_block=first_block)
+        frame = self.frame
+        return lambda: framed(make_control(), frame)
+
     def run(
         self,
         input_ids: IdsLike | None = None,

@@ -31,6 +31,9 @@ CENTROIDS = 256
 ROUNDS = 10
 """Rounds of Lloyd's algorithm."""
 
+LEFT_OUT = 0.05
+"""Share of the dimensions that product quantisation may leave out, so that its parts are equal."""
+
 CHOICES = tuple(f"{preparation}+{code}" for preparation in PREPARATIONS for code in CODES)
 """The names of all compressions."""
 
@@ -73,6 +76,8 @@ class Compression:
         units = self.queries(rows)
         if self.codebooks is None:
             return units.astype(np.float32)
+        if self.name.endswith("binary"):
+            return np.packbits(units > 0, axis=1)
         parts = np.split(units, len(self.codebooks), axis=1)
         codes = np.empty((len(units), len(parts)), dtype=np.uint8)
         for number, (part, codebook) in enumerate(zip(parts, self.codebooks, strict=True)):
@@ -152,7 +157,7 @@ def compressions(cloud: Cloud, sample: Floats, budget: int, seed: int) -> Iterat
             "float32": min(budget // 4, width),
             "int8": min(budget, width),
             "binary": min(budget, width // 8) * 8,
-            "pq": width,
+            "pq": width - width % _parts(width, budget),
         }
         for code in CODES:
             if dimensions[code] == 0:
@@ -197,10 +202,18 @@ def _codebooks(code: str, units: Floats, budget: int, seed: int) -> Floats | Non
         bits = np.unpackbits(np.arange(CENTROIDS, dtype=np.uint8)[:, None], axis=1)
         signs = (2.0 * bits - 1) / width**0.5
         return np.repeat(signs[None], width // 8, axis=0)
+    parts = np.split(units, _parts(width, budget), axis=1)
+    return np.stack([_centroids(part, seed) for part in parts])
+
+
+def _parts(width: int, budget: int) -> int:
+    """Return the number of equal parts of a vector: the most that leave few dimensions out.
+
+    >>> _parts(768, 100), _parts(764, 96)
+    (96, 95)
+    """
     most = min(budget, max(1, width // 2))
-    parts = max(parts for parts in range(1, most + 1) if width % parts == 0)
-    books = [_centroids(part, seed) for part in np.split(units, parts, axis=1)]
-    return np.stack(books)
+    return max(parts for parts in range(1, most + 1) if width % parts <= LEFT_OUT * width)
 
 
 def _centroids(rows: Floats, seed: int) -> Floats:

@@ -266,17 +266,18 @@ def _refusals(run: Run, options: Iterable[str]) -> Iterator[None]:
             message = f"The disk is full ({error}): free some space and {advice}."
             raise MachineLimit(message) from error
         if _is_lost(error, run):
-            message = f"The output folder {run.folder} is gone ({error}): {advice}."
+            message = f"A file or folder of the output is gone ({error}): {advice}."
             raise MachineLimit(message) from error
         raise
 
 
 def _is_lost(error: Exception, run: Run) -> bool:
-    """Return whether the output folder was deleted, or its disk was taken away."""
+    """Return whether the output folder or a file in it was deleted, or its disk taken away."""
     if not isinstance(error, OSError) or run.folder is None or error.filename is None:
         return False
     path = os.path.abspath(os.fsdecode(error.filename))
-    return path.startswith(str(run.folder.absolute())) and not run.folder.is_dir()
+    is_output = path.startswith(str(run.folder.absolute()))
+    return is_output and (error.errno == errno.ENOENT or not run.folder.is_dir())
 
 
 def verb(

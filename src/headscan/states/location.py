@@ -14,6 +14,17 @@ from typing import Any
 from headscan.run import BadInput
 from headscan.run.files import leads_out
 
+PATIENCE = 60.0
+"""Seconds that a server of HTTP may be silent."""
+
+
+def _http_options() -> dict[str, Any]:
+    """Return the options of the file system for HTTP: a limit of time for silent servers."""
+    from aiohttp import ClientTimeout
+
+    timeout = ClientTimeout(total=None, sock_connect=PATIENCE, sock_read=PATIENCE)
+    return {"client_kwargs": {"timeout": timeout}}
+
 
 @dataclass(frozen=True)
 class Location:
@@ -70,10 +81,21 @@ class Location:
         import fsspec
 
         try:
-            system, _, (path, *_) = fsspec.get_fs_token_paths(self.path)
+            options = _http_options() if self._over_http else {}
+            system, _, (path, *_) = fsspec.get_fs_token_paths(self.path, storage_options=options)
         except Exception as error:  # each file system has exceptions of its own
             raise self.fault(error) from error
         return system, path
+
+    @property
+    def _over_http(self) -> bool:
+        return self.path.startswith(("http://", "https://"))
+
+    @cached_property
+    def _parts(self) -> Any:
+        """Return a file over HTTP that is read in parts, whatever more a server would send."""
+        system, path = self._system
+        return system.open(path, "rb")
 
     def fault(self, error: BaseException) -> BadInput:
         """Return a failure to read it as one sentence."""
@@ -93,9 +115,11 @@ class Location:
 
     @property
     def is_folder(self) -> bool:
-        """Return whether it is a folder."""
+        """Return whether it is a folder; none is known over HTTP."""
         if not self.remote:
             return Path(self.path).is_dir()
+        if self._over_http:  # fsspec reads all of a file to look for links in it
+            return False
         system, path = self._system
         return bool(system.isdir(path))
 
@@ -136,20 +160,26 @@ class Location:
             if not self.remote:
                 return Path(self.path).stat().st_size
             system, path = self._system
-            return int(system.size(path))
+            size = system.size(path)
         except OSError as error:
             raise self.fault(error) from error
+        if size is None:
+            raise BadInput(f"{self.path} cannot be read: its server does not say how large it is.")
+        return int(size)
 
     def bytes(self, start: int, end: int) -> bytes:
         """Return the bytes from start to end, fewer where the file ends before."""
         try:
+            if self._over_http:
+                self._parts.seek(start)
+                return bytes(self._parts.read(end - start))
             if self.remote:
                 system, path = self._system
                 return bytes(system.cat_file(path, start=start, end=end))
             with open(self.path, "rb") as file:
                 file.seek(start)
                 return file.read(end - start)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a server that sends whole files
             raise self.fault(error) from error
 
     def open(self) -> Any:

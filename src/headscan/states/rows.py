@@ -1,6 +1,7 @@
 """Rows of stored numbers: in memory, in files, joined."""
 
 import math
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -106,7 +107,7 @@ class FlatRows:
     """Consecutive rows in a file, from byte `offset` on; only the requested ones are read.
 
     `swapped`: the byte order is not this machine's. Raises BadInput where the file is shorter than
-    its rows.
+    its rows, and where a local file is another one, or has another content, than at first.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class FlatRows:
         size = location.size
         if size < needed:
             raise BadInput(f"{location.path} is truncated: it has {size:,} bytes of {needed:,}.")
+        self._stamp = None if location.remote else _stamp(os.stat(location.path))
 
     def read(self, first: int, last: int) -> Tensor:
         data = self._bytes(self.offset + first * self._row_bytes, (last - first) * self._row_bytes)
@@ -147,11 +149,20 @@ class FlatRows:
             data[:count] = content
         else:  # opened for each reading: stores may have more files than may be open at once
             with open(self.location.path, "rb") as file:
+                if _stamp(os.fstat(file.fileno())) != self._stamp:
+                    raise BadInput(
+                        f"{self.location.path} was changed while it was read: run again."
+                    )
                 file.seek(start)
                 count = file.readinto(data)
         if count < size:
             raise BadInput(f"{self.location.path} is truncated: it ends at byte {start + count:,}.")
         return data
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes where a file is replaced, or written to."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class JoinedRows:

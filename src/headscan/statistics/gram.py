@@ -107,8 +107,8 @@ class Gram:
         self.count += len(rows) if count is None else count
 
     def add_tile(self, rows: Tensor, centre: Tensor) -> list[Tensor]:
-        """Add the products of rows x − centre [n, width], float32, and return the panels of their
-        sum.
+        """Add the products of rows x − centre [n, width], in float32 or 16 bits, and return the
+        panels of their sum, in float32.
 
         Rows of zeros are not counted. The caller adds to `sum` and `count`. The matrix must have
         panels, which are first moved to the centre.
@@ -121,9 +121,12 @@ class Gram:
             self._centre = centre
             self.pilot = centre.double()
 
-        flat, products = self._empty(rows.dtype)
+        flat, products = self._empty(torch.float32)
         for product, (start, end) in zip(products, self._spans, strict=True):
-            torch.mm(rows[:, start:end].T, rows[:, start:], out=product)
+            if rows.dtype == torch.float32:
+                torch.mm(rows[:, start:end].T, rows[:, start:], out=product)
+            else:
+                product.copy_(half_product(rows[:, start:end].T, rows[:, start:]))
         self._flat += flat
         return products
 
@@ -245,6 +248,15 @@ class Gram:
         for i, panel in enumerate(gram.panels):
             panel.copy_(state[str(i)])
         return gram
+
+
+def half_product(left: Tensor, right: Tensor) -> Tensor:
+    """Return the product of matrices of 16-bit numbers, summed in float32.
+
+    Raises RuntimeError or TypeError where the device or torch has no such product.
+    """
+    product: Tensor = torch.mm(left, right, out_dtype=torch.float32)
+    return product
 
 
 def _pilot(rows: Tensor) -> Tensor | None:

@@ -7,14 +7,15 @@ comes from fewer bits than were asked for; `errors.rounding` converts it to erro
 """
 
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from headscan.statistics import gram
 from headscan.statistics.accumulator import Accumulator, device_of
-from headscan.statistics.gram import Gram
 from headscan.statistics.pieces import Pieces
 
 WIDE = 256
@@ -58,12 +59,37 @@ def float64_pays(device: torch.device) -> bool:
     return _seconds(rows.double()) <= 2 * _seconds(rows)
 
 
-def _seconds(rows: Tensor) -> float:
+@cache
+def half_pays(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether a device multiplies 16-bit rows with float32 sums in less time than float32
+    rows, and as exactly.
+
+    It is tried, in milliseconds: GPUs with matrix units for 16 bits do. A CPU is not tried, so that
+    its numbers do not depend on its kind.
+    """
+    if device.type == "cpu" or dtype.itemsize != 2:
+        return False
+    draws = torch.randn(TILE, 1024, generator=torch.Generator().manual_seed(0))
+    return _half_pays(draws.to(device, dtype))
+
+
+def _half_pays(rows: Tensor) -> bool:
+    try:
+        products = gram.half_product(rows[:, :TRIED].T, rows)
+        seconds = _seconds(rows, gram.half_product)
+    except (RuntimeError, TypeError):
+        return False
+    exact = rows[:, :TRIED].double().T @ rows.double()
+    error = torch.linalg.vector_norm(products - exact) / torch.linalg.vector_norm(exact)
+    return float(error) <= COARSE and seconds < _seconds(rows.float())
+
+
+def _seconds(rows: Tensor, multiply: Callable[[Tensor, Tensor], Tensor] = torch.mm) -> float:
     """Return the seconds of the fastest of three products XᵀX."""
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        float((rows.T @ rows)[0, 0])  # reading a number waits for the device
+        float(multiply(rows.T, rows)[0, 0])  # reading a number waits for the device
         seconds.append(time.perf_counter() - start)
     return min(seconds)
 
@@ -73,6 +99,7 @@ class Tiles(Accumulator):
 
     Attributes:
         centre: the point that products are taken about, float32 [width]; None before there is one.
+        about_origin: whether it is the origin.
         tiles: number of tiles added.
         tokens: number of tokens read.
         signs: the random vectors [width, SIGNS].
@@ -90,6 +117,7 @@ class Tiles(Accumulator):
         self.sums = self.products.new_zeros(2 * width + 4)
         self.checked = self.products.new_zeros(2)
         self.centre: Tensor | None = None
+        self.about_origin = False
         generator = torch.Generator().manual_seed(width)
         bits = torch.randint(0, 2, (width, SIGNS), generator=generator, dtype=torch.int64)
         self.signs = (2 * bits - 1).to(self.products)
@@ -104,7 +132,8 @@ class Tiles(Accumulator):
         """
         mean = total / scalars[0].clamp_min(1)
         share = float(scalars[0] * (mean @ mean) / scalars[3].clamp_min(1e-300))
-        if rows.dtype.itemsize <= 2 and share <= 0.5:
+        self.about_origin = rows.dtype.itemsize <= 2 and share <= 0.5
+        if self.about_origin:
             self.centre = torch.zeros_like(mean).float()
         else:
             self.centre = mean.float()
@@ -119,16 +148,19 @@ class Tiles(Accumulator):
         energy = torch.linalg.vector_norm(exact) * torch.linalg.vector_norm(exact[:, :TRIED])
         return float(torch.linalg.vector_norm(error) / SIGNS**0.5 / energy.clamp_min(1e-300))
 
-    def add(self, gram: Gram, pieces: Pieces) -> None:
-        """Add the products of a tile's ordinary tokens, float32 about the centre."""
+    def add(self, sums: gram.Gram, pieces: Pieces) -> None:
+        """Add the products of a tile's ordinary tokens about the centre, summed in float32."""
         assert self.centre is not None
-        products = gram.add_tile(pieces.rows.flatten(0, 1), self.centre)
+        rows = pieces.rows.flatten(0, 1)
+        if self.about_origin and half_pays(rows.device, pieces.states.dtype):
+            rows = rows.to(pieces.states.dtype)  # exact: they are the states, or zeros
+        products = sums.add_tile(rows, self.centre)
         if self.tiles % EVERY == 0:
             exact = Pieces.of(pieces.states, pieces.documents, pieces.cells, pieces.norms)
-            rows = exact.rows.sub_(self.centre).flatten(0, 1)
-            rows.index_fill_(0, pieces.apart, 0.0)
-            projections = rows @ self.signs
-            self.products += gram.full(products) @ self.signs - rows.T @ projections
+            exact_rows = exact.rows.sub_(self.centre).flatten(0, 1)
+            exact_rows.index_fill_(0, pieces.apart, 0.0)
+            projections = exact_rows @ self.signs
+            self.products += sums.full(products) @ self.signs - exact_rows.T @ projections
             self.sums += pieces.ordinary.sum(0) - exact.ordinary.sum(0)
             tokens = exact.ordinary[:, -4].sum()
             energy = projections.square().sum() / SIGNS
@@ -143,6 +175,7 @@ class Tiles(Accumulator):
         self.checked += other.checked.to(self.checked.device)
         if self.centre is None:
             self.centre = other.centre
+            self.about_origin = other.about_origin
 
     def state(self) -> dict[str, Tensor]:
         state = {
@@ -167,4 +200,5 @@ class Tiles(Accumulator):
         tiles.checked = state["checked"].clone()
         if "centre" in state:
             tiles.centre = state["centre"].clone()
+            tiles.about_origin = not bool(state["centre"].any())
         return tiles

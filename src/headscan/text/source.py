@@ -113,6 +113,8 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
         return None
     if name in embedded_names():
         return [embedded(name)]
+    if "://" in name:
+        raise BadInput(f"A text is not read from a URL ({name}): download it and name the file.")
     if isinstance(source, os.PathLike) or _is_path(name):
         raise BadInput(f"There is no file or folder {name}.{nearest(name, embedded_names())}")
     return None

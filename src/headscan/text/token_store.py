@@ -13,7 +13,7 @@ from headscan.run import BadInput, Progress, TextRecord
 from headscan.text.documents import documents as read_documents
 from headscan.text.identity import TextIdentity
 from headscan.text.source import Reading, TextLike, source_name
-from headscan.text.tokens import tokenise, tokenizer_identity
+from headscan.text.tokens import SpecialStrings, tokenise, tokenizer_identity
 
 Ids = npt.NDArray[np.integer[Any]]
 Int64 = npt.NDArray[np.int64]
@@ -116,7 +116,9 @@ def store_text(
     identity = TextIdentity(source_name(source))
     limit = reading.max_tokens
     texts = read_documents(source, documents=reading.documents, field=reading.field)
+    specials = SpecialStrings(tokenizer)
     for stretch in tokenise(texts, tokenizer):
+        specials.add(stretch)
         identity.add(stretch.text, begins=stretch.begins)
         ids = stretch.ids if limit is None else stretch.ids[: limit - writer.tokens]
         writer.add(ids, begins=stretch.begins)
@@ -134,5 +136,6 @@ def store_text(
         documents=len(store.starts),
         tokens=len(store.tokens),
         tokenizer=tokenizer_identity(tokenizer),
+        specials=dict(specials.counts),
     )
     return store, record

@@ -202,7 +202,7 @@ def tokenise(
         for text in document if splits_anywhere else [document.text()]:
             if not text:
                 continue
-            ids = _encode_one(tokenizer, text)
+            ids = encode_text(tokenizer, text)
             token_ends = done + _token_ends(tokenizer, text, ids) if ends else None
             yield Stretch(text, ids, done == 0, token_ends)
             done += len(text)
@@ -223,8 +223,8 @@ def _token_ends(tokenizer: Any, text: str, ids: NDArray[np.int64]) -> NDArray[np
     )
 
 
-def _encode_one(tokenizer: Any, text: str) -> NDArray[np.int64]:
-    """Return the tokens of one text, without special tokens."""
+def encode_text(tokenizer: Any, text: str) -> NDArray[np.int64]:
+    """Return the tokens of one text, without special tokens: their strings in it are text."""
     # Tokenizers of transformers warn of texts longer than the model's context, unless `verbose` is
     # off; others do not have that argument.
     if hasattr(tokenizer, "model_max_length"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
@@ -200,7 +200,12 @@ def _files(name: str, files: tuple[Path, ...], origin: Origin) -> OpenedWeights:
 
 def _parts(files: Iterable[Path]) -> dict[str, Any]:
     """The tensors of safetensors files by name, none of them read."""
-    handles = [safe_open(file, "pt") for file in files]
+    handles = []
+    for file in files:
+        try:
+            handles.append(safe_open(file, "pt"))
+        except SafetensorError as error:
+            raise BadInput(f"{file} is damaged: {error}.") from error
     return {key: handle.get_slice(key) for handle in handles for key in handle.keys()}  # noqa: SIM118
 
 

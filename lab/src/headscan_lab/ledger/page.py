@@ -90,10 +90,11 @@ def _row(record: ClaimRecord) -> str:
     verdict = f"{SIGNS[record.verdict]} {record.verdict}"
     if notes and record.verdict not in ("not tested", "undecided"):
         verdict += f" ({', '.join(notes)})"
-    numbers = "; ".join(_numbers(record, finding) for finding in record.findings if finding.values)
+    tested = [finding for finding in record.findings if finding.values]
+    numbers = "; ".join(_numbers(record, finding) for finding in tested)
     controls = "; ".join(
         f"{control.name} {with_interval(control.value, control.interval)}"
-        for finding in record.findings[:1]
+        for finding in tested[:1]
         for control in finding.controls[:2]
     )
     statement = f"{record.statement} ({record.document}; {record.place})"

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
-from headscan.model.framed import framed, framed_ids
+from headscan.model.framed import framed_ids
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
 from headscan.model.recording import record, record_within_memory
@@ -80,7 +80,7 @@ class SlicedModel(Memo):
         self.lens = lens
         if specification.weights is not None:
             seed = int(specification.weights.partition(":")[2])
-            self.lens = framed(lens.random_init(seed), lens.frame)
+            self.lens = lens.random_init(seed)
         matched = [site for glob in specification.sites for site in self.lens.match(glob)]
         self.sites = tuple(dict.fromkeys(matched))
         stacks = [

@@ -79,7 +79,6 @@ COMPRESSION_TERMS = TERMS | {
         "neighbours kept",
         "Share of a vector's ten nearest by exact cosine that are still among the ten nearest.",
         places=3,
-        spread=True,
     ),
     "encode_rate": Term(
         "compressed a second",

@@ -78,7 +78,7 @@ def leak_check(
 
 
 SLOTS = 12  # tokens of a text
-MIXER_PROMPTS = 24  # of a seed
+MIXER_PROMPTS = 8  # of a seed
 ROWS_AT_ONCE = 128
 
 
@@ -206,7 +206,7 @@ def _runner(model: Any) -> Callable[[Tensor], Tensor]:
 
 
 WIDTHS = (64, 256, 512)
-SEEDS = 3
+SEEDS = 8
 
 
 @cache
@@ -259,7 +259,7 @@ enter(
         counts=Region(0.6, None),
         control="the expanded mixer of the same width; narrower mixers; a search",
         turned_by="a share below 0.6",
-        range="three seeds, 24 prompts each; widths of 64 and 256 beside",
+        range="eight seeds, eight prompts each; widths of 64 and 256 beside",
         models="made here",
         published="perfect at 512, 'iario, the Idea' at 256",
         observe=_flat,
@@ -278,7 +278,7 @@ enter(
         counts=Region(None, 0.2),
         control="the flat mixer of the same width; a search",
         turned_by="a share above 0.2",
-        range="widths of 64 and 512; three seeds, 24 prompts each",
+        range="widths of 64 and 512; eight seeds, eight prompts each",
         models="made here",
         published="'it, but ario, the Idea' at 512",
         observe=_expanded,

@@ -1,0 +1,23 @@
+"""A model of two blocks and 280 tokens in a folder, for tests that run verbs several times."""
+
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from headscan.training.recipes import fit_tokenizer
+from tests.attack.kills import story
+
+TEXTS = story(1).split("\n\n")[:60]
+
+
+def save_tiny(folder: Path, seed: int = 0) -> Path:
+    """Save a random GPT-2 and its tokenizer; models of two seeds differ in their weights only."""
+    tokenizer = fit_tokenizer(TEXTS, 280, context=32)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_positions=32, n_embd=16, n_layer=2, n_head=2, bos_token_id=0
+    )
+    torch.manual_seed(seed)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
