@@ -38,17 +38,19 @@ def entry(measure: Measure) -> str:
     )
 
 
-def page() -> str:
-    """The whole page as Markdown."""
+def page(own: bool = True) -> str:
+    """The whole page as Markdown.
+
+    `own`: leave out the measures of plug-ins, which are described where the plug-in is.
+    """
     parts = [
         "# Measures\n\nWritten by `scripts/measures.py` from the code; a test fails when it is "
         "out of date.\n"
     ]
-    # A plug-in's measures are described where the plug-in is.
     measures = [
         measure
         for measure in ordered_measures()
-        if measure.function.__module__.startswith("headscan.")
+        if not own or measure.function.__module__.startswith("headscan.")
     ]
     for group in dict.fromkeys(measure.words.group for measure in measures):
         parts.append(f"## {group.capitalize()}\n")
@@ -58,7 +60,7 @@ def page() -> str:
 
 if __name__ == "__main__":
     if "--print" in sys.argv:
-        print(page())
+        print(page(own=False))
     elif "--check" in sys.argv:
         sys.exit(
             0

@@ -78,6 +78,7 @@ def materials(folder: Path) -> dict[str, str]:
     """
     import numpy as np
 
+    folder = folder.with_name(f"{folder.name}-materials")  # the folder itself is written anew
     (folder / "sets" / "blimp").mkdir(parents=True, exist_ok=True)
     for name, pairs in PAIRS.items():
         lines = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]

@@ -163,5 +163,5 @@ def test_what_was_saved_in_few_bits_is_not_taken_for_whole(tmp_path, monkeypatch
     monkeypatch.setattr(load, "memory_of", lambda device: ready.size.bytes(1.0))
     with pytest.raises(BadInput, match="GB of memory"):
         ready.check_memory()
-    ready.config.quantization_config = {"quant_method": "gptq", "bits": 4}
+    ready.config.quantization_config = {"quant_method": "bitsandbytes"}
     ready.check_memory()

@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from headscan.model.identity import Origin
 from headscan.model.lens import Lens
-from headscan.model.weights import ADAPTER, ADAPTER_CONFIG, check_inside, weight_files
+from headscan.model.weights import (
+    ADAPTER,
+    ADAPTER_CONFIG,
+    check_inside,
+    stored_tensors,
+    weight_files,
+)
 from headscan.run import BadInput
 from headscan.run.files import read_object
 
@@ -92,8 +97,7 @@ def read_adapter(folder: Path) -> Adapter:
     """
     config = _config(folder)
     [file] = weight_files(folder, ADAPTER)
-    handle = safe_open(file, "pt")
-    parts = {key: handle.get_slice(key) for key in handle.keys()}  # noqa: SIM118
+    parts = stored_tensors([file])
     pairs: dict[str, dict[str, Any]] = {}
     for key, part in parts.items():
         match = FACTOR.fullmatch(key)

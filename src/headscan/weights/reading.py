@@ -3,7 +3,7 @@ checkpoints, a LoRA adapter.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
@@ -21,7 +20,7 @@ from headscan.model.adapters import PLAIN, read_adapter
 from headscan.model.finding import find_source
 from headscan.model.identity import Origin
 from headscan.model.settings import choose_device
-from headscan.model.weights import ADAPTER_CONFIG
+from headscan.model.weights import ADAPTER_CONFIG, stored_tensors
 from headscan.run import BadInput, ModelRecord
 from headscan.statistics.spectra import PIECE, energies
 from headscan.statistics.uncertainty import Floats
@@ -192,21 +191,10 @@ def _opened(model: ModelWeights) -> OpenedWeights:
 
 
 def _files(name: str, files: tuple[Path, ...], origin: Origin) -> OpenedWeights:
-    opened = OpenedWeights([_record(name, parts := _parts(files), origin)])
+    opened = OpenedWeights([_record(name, parts := stored_tensors(files), origin)])
     for key, part in parts.items():
         opened.add(key, tuple(part.get_shape()), part, part.get_dtype() in PLAIN)
     return opened
-
-
-def _parts(files: Iterable[Path]) -> dict[str, Any]:
-    """The tensors of safetensors files by name, none of them read."""
-    handles = []
-    for file in files:
-        try:
-            handles.append(safe_open(file, "pt"))
-        except SafetensorError as error:
-            raise BadInput(f"{file} is damaged: {error}.") from error
-    return {key: handle.get_slice(key) for handle in handles for key in handle.keys()}  # noqa: SIM118
 
 
 def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
