@@ -197,7 +197,10 @@ def trace(tokens: int) -> None:
     for event in seen.key_averages():
         if event.key in counted or "Memcpy" in event.key or "eigh" in event.key:
             rows.append({"what": event.key, "times": event.count})
-    show(sorted(rows, key=lambda row: -row["times"]))
+    if rows:
+        show(sorted(rows, key=lambda row: -row["times"]))
+    else:
+        print("Nothing runs on a device here.")
 
 
 def watch() -> None:

@@ -64,6 +64,13 @@ CLICKED = """() => {
       element.click();
     }
     return document.querySelectorAll("img[onerror], a[href^=javascript]").length; }"""
+WIDENED_BY_THIRTY_CONES = """() => {
+    const cones = document.querySelector(".slices div");
+    const cell = cones.closest("td");
+    const before = cell.clientWidth;
+    while (cones.children.length < 30) cones.append(cones.firstElementChild.cloneNode(true));
+    return [before, cell.clientWidth];
+}"""
 CLICKED = CLICKED.replace("REPRESENTATIVES", pages.REPRESENTATIVES)
 SHARED = [
     ("checkup",),
@@ -222,6 +229,9 @@ def test_pages_keep_nobody_out_and_run_nothing_of_the_data(
         if kinds == ("checkup",):  # its heading is a sentence, of which no part may be cut off
             heading = page.locator("h1 bdi")
             assert heading.evaluate("one => getComputedStyle(one).whiteSpace") == "normal"
+            page.set_viewport_size({"width": 1280, "height": 900})
+            before, after = page.evaluate(WIDENED_BY_THIRTY_CONES)
+            assert before == after > 20
         assert page.evaluate(CLICKED) == 0
         page.wait_for_timeout(50)
         assert page.evaluate("window.pwned") is None
