@@ -27,6 +27,8 @@ STRINGS = [
 # What no signature of a verb has: options of the command line itself, and of torchrun.
 OTHERS = {"help", "version", "json", "dry-run", "resume", "overwrite", "out", "verbose", "-"}
 OTHERS |= {"nproc-per-node", "nnodes", "no-deps", "contribute", "install-completion"}
+# Options of llama.cpp's llama-quantize, in the commands that `compare --damage` writes for it.
+OTHERS |= {"tensor-type", "token-embedding-type", "output-tensor-type"}
 COMMAND = re.compile(r"`headscan ([a-z]+)([^`]*)`")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
 

@@ -33,9 +33,16 @@ def minilm() -> str:
 
 
 def brute_force(folder: str, text: str, windows: int) -> dict[str, np.ndarray]:
-    """All hidden states [windows, CONTEXT, d] by site, straight from transformers."""
-    ids = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
+    """All hidden states [windows, CONTEXT, d] of the text by site, straight from transformers; each
+    window stands behind the tokenizer's start token, and before its others.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     rows = torch.tensor(ids[: windows * CONTEXT]).reshape(windows, CONTEXT)
+    added = torch.tensor(tokenizer("")["input_ids"], dtype=torch.int64).expand(windows, -1)
+    rows = torch.cat([added[:, :1], rows, added[:, 1:]], dim=1)
+    first = added[:, :1].shape[1]
+    of_text = slice(first, first + CONTEXT)
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     final = getattr(model, "norm", None)
     before_norm: list[torch.Tensor] = []
@@ -50,7 +57,7 @@ def brute_force(folder: str, text: str, windows: int) -> dict[str, np.ndarray]:
     if final is not None:
         by_name["final_norm"] = states[-1]
         by_name[names[-1]] = before_norm[0]
-    return {name: state.double().numpy() for name, state in by_name.items()}
+    return {name: state[:, of_text].double().numpy() for name, state in by_name.items()}
 
 
 @pytest.mark.parametrize("model", ["stories260K", "babyllama-tok105", "minilm"])

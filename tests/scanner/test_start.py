@@ -157,3 +157,18 @@ def test_a_twin_reads_within_the_same_frame(lens):
     twin = framed(lens, Frame((1,))).random_init(0)
     assert twin.frame == Frame((1,))
     assert lens.random_init(0).frame == Frame()
+
+
+def test_a_model_without_a_tokenizer_has_nothing_added_unless_it_is_asked_for(lens):
+    bare = Lens(lens.model, name="bare")
+    assert beginning(bare, "tokenizer") is bare
+    assert ModelSource(bare, "stories", Reading(), context=16).frame == Frame()
+    with pytest.raises(BadInput, match="start token"):
+        beginning(bare, "bos")
+    ids = [5, 6, 7, 8]
+    for ask in (headscan.invert, headscan.flow):
+        ask(bare, ids)
+        ask(bare, ids, start="none")
+        for start in ("tokenizer", "bos"):
+            with pytest.raises(BadInput, match="'bare' comes without a tokenizer"):
+                ask(bare, ids, start=start)

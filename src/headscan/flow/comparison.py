@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from headscan.model import Lens
-from headscan.model.framed import beginning, with_beginning
+from headscan.model.framed import beginning, refuse_start, with_beginning
 from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
@@ -278,6 +278,7 @@ def compared_models(
     lenses = prompts.opened(models, loading)
     sites = [find_sites(lens, at) for lens in lenses]
     for lens, matched in zip(lenses, sites, strict=True):
+        refuse_start(run, lens, prompts.start)
         if lens.vocabulary_size < 2:
             raise BadInput(
                 f"'{lens.name}' has a vocabulary of one token, which no output can tell from "

@@ -23,7 +23,7 @@ from headscan.inversion.methods import METHODS, Method, Problem
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import VERDICTS
 from headscan.inversion.result import InvertResult, PromptInversion
-from headscan.model.framed import beginning, framed
+from headscan.model.framed import beginning, framed, refuse_start
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice, SlicedModel
@@ -158,6 +158,7 @@ def invert(
     named_slice = Slice.parse(at) if isinstance(at, str) else at
     lens = open_model(model, Loading(tokenizer=tokenizer, dtype=dtype, device=device))
     store = None if states is None else opened_states(states)
+    refuse_start(run, lens, start)
     lens = _framed(lens, prompt, store, start)
     cut = observation.on(lens, named_slice)
 

@@ -15,7 +15,7 @@ from headscan.model.inputs import IdsLike, ModelInputs
 from headscan.model.lens import Lens
 from headscan.model.sentence import SentenceHead
 from headscan.model.traits import Traits
-from headscan.run import Json, ModelRecord, TextRecord
+from headscan.run import Json, ModelRecord, Run, TextRecord
 from headscan.text.spelling import display
 from headscan.text.tokens import Frame, frame_of
 
@@ -163,7 +163,15 @@ def framed(lens: Lens, frame: Frame) -> Lens:
 
 def beginning(lens: Lens, start: str) -> Lens:
     """Return a Lens whose windows begin as `start` says (`headscan.text.source.Reading`)."""
-    return framed(lens, frame_of(lens.require_tokenizer(), start))
+    return framed(lens, frame_of(lens.tokenizer, start))
+
+
+def refuse_start(run: Run, lens: Lens, start: str) -> None:
+    """Raise BadInput where `--start` was given and asks for tokens of a tokenizer that the model
+    lacks.
+    """
+    if "start" in run.given and start != "none":
+        lens.require_tokenizer()
 
 
 def with_beginning(record: TextRecord, tokenizer: Any, start: str) -> TextRecord:

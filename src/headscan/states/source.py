@@ -176,7 +176,7 @@ class ModelSource(VectorSource):
         self.alone = lens.sentence is not None and not ends
         self.frame = Frame()
         if not self.alone:
-            self.frame = frame_of(lens.require_tokenizer(), reading.start)
+            self.frame = frame_of(lens.tokenizer, reading.start)
         lens = framed(lens, self.frame)
         self.lens = lens
         self.source_text = text
@@ -272,7 +272,7 @@ class ModelSource(VectorSource):
             record = TextRecord(source=str(self.source_text), context=self.context)
         else:
             record = self._windows.record()
-        return with_beginning(record, self.lens.require_tokenizer(), self.reading.start)
+        return with_beginning(record, self.lens.tokenizer, self.reading.start)
 
     def sentences(self) -> list[str]:
         return self.lens.sentences() if isinstance(self.lens, FramedLens) else []

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +62,9 @@ def unknown_token(tokenizer: Any) -> int | None:
 
 def special_frame(tokenizer: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the special tokens that the tokenizer puts before and after a text."""
-    plain = list(tokenizer.encode("a", add_special_tokens=False))
-    framed = list(tokenizer.encode("a", add_special_tokens=True))
+    with _refusing_unreadable():
+        plain = list(tokenizer.encode("a", add_special_tokens=False))
+        framed = list(tokenizer.encode("a", add_special_tokens=True))
     front: list[int] = []
     end: list[int] = []
     for start in range(len(framed) - len(plain) + 1):
@@ -99,12 +101,12 @@ NO_FRAME = Frame()
 
 def frame_of(tokenizer: Any, start: str) -> Frame:
     """Return what stands around the text of a window: nothing, the start token, or all that the
-    tokenizer adds to a text.
+    tokenizer adds to a text (nothing where there is no tokenizer).
 
     Raises:
-        BadInput: for "bos", where the tokenizer has no start token.
+        BadInput: for "bos", where the tokenizer has no start token; where it cannot read a text.
     """
-    if start == "none":
+    if start == "none" or (start == "tokenizer" and tokenizer is None):
         return NO_FRAME
     if start == "tokenizer":
         front, end = special_frame(tokenizer)
@@ -238,7 +240,7 @@ def encode_text(tokenizer: Any, text: str) -> NDArray[np.int64]:
 
 def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
     """Return the encodings of many texts from one call, without special tokens and truncation."""
-    try:
+    with _refusing_unreadable():
         encodings: list[Any] = tokenizer(
             texts,
             add_special_tokens=False,
@@ -249,10 +251,17 @@ def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
             padding=False,
             verbose=False,
         ).encodings
+    return encodings
+
+
+@contextmanager
+def _refusing_unreadable() -> Iterator[None]:
+    """Turn what a tokenizer raises at a text into BadInput."""
+    try:
+        yield
     except Exception as error:  # the tokenizers library raises bare Exception
         message = " ".join(str(error).split())[:200]
         raise BadInput(f"The tokenizer cannot read the text: {message}.") from error
-    return encodings
 
 
 def _pieces(document: Document, size: int, overlap: int) -> Iterator[Piece]:
