@@ -215,7 +215,7 @@ def test_each_sentence_has_its_number_and_what_stands_beside_it():
         "healthy models" in sentence and sentence.endswith(").")
         for sentence in (shape, cause, leak, cure)
     )
-    assert "higher than 1 of 5 healthy models)" in cause
+    assert "higher than 2 of 5 healthy models)" in cause
     _, cause, *_ = judged(replace(HEALTHY, **ILL["HS201"]), []).summary
     assert "higher than all 4 healthy models that have this number)" in cause
 

@@ -97,7 +97,7 @@ def read_adapter(folder: Path) -> Adapter:
     """
     config = _config(folder)
     [file] = weight_files(folder, ADAPTER)
-    parts = stored_tensors([file])
+    parts = dict(stored_tensors([file]))
     pairs: dict[str, dict[str, Any]] = {}
     for key, part in parts.items():
         match = FACTOR.fullmatch(key)

@@ -6,7 +6,7 @@ All but the last is checked before the model is built.
 import json
 import logging
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -57,19 +57,19 @@ EXTRA_OF_PACKER = {"bitsandbytes": "quantize", "torchao": "torchao"}
 """The extra of headscan that installs each package that packs weights in few bits."""
 
 
-def stored_tensors(files: Iterable[Path]) -> dict[str, Any]:
-    """Return the tensors of safetensors files by name, none of them read.
+def stored_tensors(files: Iterable[Path]) -> Iterator[tuple[str, Any]]:
+    """Yield the names and tensors of safetensors files, none of them read.
 
     Raises:
         BadInput: where the header of a file is damaged.
     """
-    handles = []
     for file in files:
         try:
-            handles.append(safe_open(file, "pt"))
+            handle = safe_open(file, "pt")
         except SafetensorError as error:
             raise BadInput(f"{file} is damaged: {error}.") from error
-    return {key: handle.get_slice(key) for handle in handles for key in handle.keys()}  # noqa: SIM118
+        for key in handle.keys():  # noqa: SIM118
+            yield key, handle.get_slice(key)
 
 
 def weight_files(folder: Path, single: str = SINGLE) -> list[Path]:

@@ -191,7 +191,7 @@ def _opened(model: ModelWeights) -> OpenedWeights:
 
 
 def _files(name: str, files: tuple[Path, ...], origin: Origin) -> OpenedWeights:
-    opened = OpenedWeights([_record(name, parts := stored_tensors(files), origin)])
+    opened = OpenedWeights([_record(name, parts := dict(stored_tensors(files)), origin)])
     for key, part in parts.items():
         opened.add(key, tuple(part.get_shape()), part, part.get_dtype() in PLAIN)
     return opened
