@@ -135,6 +135,7 @@ class Freezing:
         self.frozen = 0
 
     def pytest_collection_finish(self) -> None:
+        gc.collect()
         self.freeze()
 
     def pytest_runtest_teardown(self) -> None:
@@ -142,7 +143,6 @@ class Freezing:
             self.freeze()
 
     def freeze(self) -> None:
-        gc.collect()
         gc.freeze()
         self.frozen = len(sys.modules)
 

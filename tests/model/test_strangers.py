@@ -92,11 +92,11 @@ def test_a_regular_expression_that_never_ends_is_one_sentence(folder, tmp_path, 
 
 
 def test_a_program_is_ended_at_its_limits(monkeypatch):
-    monkeypatch.setattr(limits, "SECONDS", 0.3)
     monkeypatch.setattr(limits, "MEMORY", 2**28)
     assert limited(lambda: "text", "It") == "text"
     with pytest.raises(BadInput, match=r"^It refuses the messages: it takes more than .* memory"):
         limited(lambda: "a" * 2**29, "It")
+    monkeypatch.setattr(limits, "SECONDS", 0.3)
     with pytest.raises(BadInput, match=r"^It has not ended after"):
         limited(lambda: time.sleep(60) or "", "It")
     with pytest.raises(BadInput, match=r"^It refuses the messages: division by zero"):
