@@ -126,7 +126,7 @@ class Freezing:
     """Keeps the collector from looking through what is loaded again and again.
 
     Every model that is given back and every Trainer asks for a whole collection. Modules that tests
-    import are most of what it walks through, so they are frozen once many of them are new.
+    import are most of what it walks through. They are frozen once many of them are new.
     """
 
     MANY = 150

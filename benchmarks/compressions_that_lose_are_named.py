@@ -1,4 +1,4 @@
-"""How often `remedy --compress` finds a planted loss, and how often it calls noise a loss.
+"""Count how often `remedy --compress` finds a planted loss, and how often it calls noise a loss.
 
     python benchmarks/compressions_that_lose_are_named.py [--tries 20]
 

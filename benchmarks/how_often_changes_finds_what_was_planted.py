@@ -1,4 +1,4 @@
-"""How often `compare --changes` finds a planted behaviour, and calls more of the same nothing.
+"""Count how often `compare --changes` finds a planted behaviour, and none where none is.
 
     python benchmarks/how_often_changes_finds_what_was_planted.py MODEL [--tries 20] [--controls 9]
 

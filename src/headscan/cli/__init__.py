@@ -233,7 +233,7 @@ ENVIRONMENT = {
     errno.ENXIO,
     getattr(errno, "EREMOTEIO", errno.EIO),
 }
-"""What the machine refuses, and no program can mend; the last nine, of a network's disks."""
+"""Errors of the machine that no program can mend; the last nine are of network disks."""
 
 
 def main() -> NoReturn:

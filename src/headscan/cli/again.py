@@ -94,11 +94,11 @@ def _application(result: headscan.Result) -> str:
     """Return the line of Python that applies the remedy that was written, if one was."""
     for export in getattr(result, "exported", []):
         if export.format == "npz":
-            path = f"Compression.load({export.path!r}).encode(vectors)"
-            return f"from headscan.remedies.compress import Compression; {path}"
+            call = f"Compression.load({export.path!r}).encode(vectors)"
+            return f"from headscan.remedies.compress import Compression; {call}"
         if export.format == "dense":
-            path = f"RemedyTransformer.load({export.path!r}).transform(vectors)"
-            return f"from headscan.remedies.transformer import RemedyTransformer; {path}"
+            call = f"RemedyTransformer.load({export.path!r}).transform(vectors)"
+            return f"from headscan.remedies.transformer import RemedyTransformer; {call}"
     return ""
 
 

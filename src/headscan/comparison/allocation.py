@@ -86,7 +86,7 @@ def _slope(smaller: StoredAs, larger: StoredAs) -> float:
 def uniform(matrices: Sequence[RatedMatrix], budget: float) -> Allocation:
     """Return one format for all, and a larger one for evenly spaced matrices, within a budget.
 
-    Of all such pairs it is the one that is expected to do the least harm.
+    The pair of formats with the least expected harm is taken.
     """
     columns = range(len(matrices[0].choices))
     allocations = []

@@ -33,7 +33,7 @@ class StoredAs:
     Attributes:
         harm: the divergence that it is expected to add, in nats a token.
         name: of the format that was asked for.
-        format: the one that the matrix has; another where its rows do not fit.
+        format: that of the matrix, which differs from `name` where its rows do not fit.
     """
 
     name: str

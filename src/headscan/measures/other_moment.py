@@ -7,7 +7,7 @@ participation ratio (Gao et al. 2017) of the centred covariance.
 import numpy as np
 
 from headscan.measures.measure import measure
-from headscan.measures.spectrum import entropy_of, rank_ends, share_gradient
+from headscan.measures.spectrum import entropy_of, rank_ends, share_gradient, shares_of, varies
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
@@ -40,9 +40,7 @@ def centred_effective_rank(cloud: Cloud) -> float | None:
     >>> round(centred_effective_rank(Cloud.of_rows([[9, 1], [9, -1], [10, 0], [8, 0]])), 6)
     2.0
     """
-    if cloud.count < 2:
-        return None
-    if not cloud.variance > 1e-26 * float(cloud.mean @ cloud.mean):
+    if not varies(cloud):
         return None
     energies = np.linalg.eigvalsh(cloud.covariance).clip(0.0)
     return float(np.exp(entropy_of(energies / energies.sum())))
@@ -62,7 +60,7 @@ def _uncentred_gradient(at: Moments) -> Gradient | None:
         "Participation ratio, uncentred",
         sentence="Participation ratio of the second moment: how many directions carry the energy "
         "(the literature's participation ratio is centred).",
-        formula="(Σσᵢ²)² / Σσᵢ⁴",
+        formula="1/Σpᵢ²,  pᵢ = σᵢ²/Σσ²",
         range=(1.0, None),
         unit="dimensions",
         source="Gao et al. 2017, of the second moment in place of the covariance",
@@ -79,11 +77,10 @@ def _uncentred_gradient(at: Moments) -> Gradient | None:
     ends=rank_ends,
 )
 def uncentred_participation_ratio(cloud: Cloud) -> float | None:
-    """Return (Σλ)²/Σλ² of the uncentred second moment, in [1, min(n, d)].
+    """Return 1/Σp² with the shares p of the second moment's energy, in [1, min(n, d)].
 
     >>> round(uncentred_participation_ratio(Cloud.of_rows([[1, 0], [0, 1]])), 6)
     2.0
     """
-    energies = cloud.energies if cloud.count else np.zeros(1)
-    total = float(energies.sum())
-    return total**2 / float(energies @ energies) if total > 0 else None
+    shares = shares_of(cloud)
+    return None if shares is None else 1 / float(shares @ shares)

@@ -60,6 +60,11 @@ def shares_of(cloud: Cloud) -> Floats | None:
     return cloud.energies / total if total > 0 else None
 
 
+def varies(cloud: Cloud) -> bool:
+    """Return whether vectors differ by more than rounding, which is 1e-13 of their mean."""
+    return cloud.count >= 2 and cloud.variance > 1e-26 * float(cloud.mean @ cloud.mean)
+
+
 def amplitudes(cloud: Cloud) -> Floats | None:
     """Return σᵢ/Σσ of the uncentred data, largest first [d].
 
@@ -171,9 +176,7 @@ def participation_ratio(cloud: Cloud) -> float | None:
     >>> round(participation_ratio(Cloud.of_rows([[1, 0], [-1, 0], [0, 1], [0, -1]])), 6)
     2.0
     """
-    if cloud.count < 2:
-        return None
-    if not cloud.variance > 1e-26 * float(cloud.mean @ cloud.mean):
+    if not varies(cloud):
         return None
     ratio = cloud.variance**2 / cloud.squared_covariance
     return ratio if ratio > 1 + 1e-12 else 1.0  # less is rounding

@@ -32,7 +32,7 @@ from headscan.run import BadInput, Json, ModelRecord, Run
 from headscan.run.exhaustion import FittingSize
 from headscan.run.locks import model_lock
 from headscan.text.prompts import Limits, require_tokenizer
-from headscan.text.tokens import Frame
+from headscan.text.tokens import NO_FRAME
 
 
 class Lens(Memo):
@@ -93,7 +93,7 @@ class Lens(Memo):
         self.origin = Origin()
         self.context_length = context_length(model)
         self.limit = FittingSize()
-        self.frame = Frame()
+        self.frame = NO_FRAME
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
         with model_lock(model):

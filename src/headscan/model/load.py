@@ -110,7 +110,7 @@ class Preparation:
 
     @property
     def packing(self) -> Packing | None:
-        """How the weights are packed, where headscan unpacks them; the files must be here."""
+        """Return the packing that headscan undoes; None where there is none, or no file is here."""
         return packing_of(self.config) if self.files else None
 
     @property

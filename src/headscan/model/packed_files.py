@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
+from headscan.model.weights import stored_tensors
 from headscan.run import BadInput
 
 AWQ_COLUMNS = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -45,7 +45,7 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Packing:
-    """How the matrices of a model are packed, as its configuration says.
+    """The packing of a model's matrices, by its configuration.
 
     Attributes:
         method: "gptq", "awq", "compressed-tensors" or "fp8".
@@ -134,18 +134,16 @@ def unpacked_weights(
     """Return all weights of safetensors files by name, packed matrices as plain ones.
 
     Raises:
-        BadInput: where the tensors of a matrix are not those of the packing.
+        BadInput: where a file is damaged, or the tensors of a matrix are not those of the packing.
     """
     weights: dict[str, Tensor] = {}
     packed: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (a file of safetensors is no mapping)
-                module, _, last = name.rpartition(".")
-                if last in PARTS:
-                    packed[module][last] = tensors.get_tensor(name)
-                elif last not in DROPPED:
-                    weights[name] = tensors.get_tensor(name)
+    for name, tensor in stored_tensors(files):
+        module, _, last = name.rpartition(".")
+        if last in PARTS:
+            packed[module][last] = tensor[...]
+        elif last not in DROPPED:
+            weights[name] = tensor[...]
     for module, parts in packed.items():
         name = f"{module}.weight"
         if name in weights:

@@ -61,22 +61,30 @@ class _Judge:
         """Return a row for each set of pairs; without pairs, for the neighbours alone."""
         data = self.data
         if compression is None:
-            searched = searching = retrieval.directions(data.vectors)
-            speeds: dict[str, float] = {}
-            name, size, dimensions = NONE, 4 * searched.shape[1], searched.shape[1]
+            searched = retrieval.directions(data.vectors)
+            searching = searched
+            width = searched.shape[1]
+            common: dict[str, object] = {
+                "compression": NONE,
+                "bytes": 4 * width,
+                "dimensions": width,
+            }
         else:
             codes = compression.encode(data.vectors)
             searched = compression.decode(codes)
             searching = compression.queries(data.vectors)
-            speeds = _speeds(compression, data.vectors[self.items], codes[self.items])
-            name, size, dimensions = compression.name, compression.bytes, compression.dimensions
+            common = {
+                "compression": compression.name,
+                "bytes": compression.bytes,
+                "dimensions": compression.dimensions,
+                **_speeds(compression, data.vectors[self.items], codes[self.items]),
+            }
 
         kept = retrieval.neighbours_kept(
             data.vectors[self.items], searched[self.items], searching[self.items], self.drawn
         )
         value, interval = retrieval.mean_of(kept)
-        common = {"compression": name, "bytes": size, "dimensions": dimensions}
-        common |= {KEPT: value, f"{KEPT}_interval": interval, **speeds}
+        common |= {KEPT: value, f"{KEPT}_interval": interval}
 
         rows = []
         if data.relevance is not None:

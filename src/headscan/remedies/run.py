@@ -214,7 +214,7 @@ def remedy(
         int | None,
         Option(
             "Bytes a vector: also try truncation, int8, bits and product quantisation of that "
-            "size, and export the one that finds most.",
+            "size; the one that finds most is exported.",
             low=1,
             metavar="BYTES",
         ),

@@ -129,7 +129,14 @@ class FittingSize:
 
         The error is raised as it is where one row does not fit.
         """
-        first = min(count, most or count, self.rows or count, (tried or 2 * count) // 2)
+        limits = [count]
+        if most is not None:
+            limits.append(most)
+        if self.rows is not None:
+            limits.append(self.rows)
+        if tried is not None:
+            limits.append(tried // 2)
+        first = min(limits)
         fitted = halving(count, work, size=first)
         if fitted < first or tried is not None:
             self.shrink(tried or first, fitted)

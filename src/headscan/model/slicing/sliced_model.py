@@ -21,7 +21,7 @@ from headscan.model.slicing.ablation import Ablation
 from headscan.model.slicing.specification import SliceSpecification, features_of, positions_of
 from headscan.model.traits import Memo, blind_to_the_last, random_ids
 from headscan.run import BadInput, Option, exhausted
-from headscan.text.tokens import Frame
+from headscan.text.tokens import NO_FRAME, Frame
 
 ROWS_AT_ONCE = 4096
 TRIAL_TOKENS = 4
@@ -222,7 +222,7 @@ class SlicedModel(Memo):
         cache = (extra or {}).get("past_key_values")
         if cache is None:
             return self.lens.frame
-        return Frame() if getattr(cache, "begun", False) else Frame(self.lens.frame.front)
+        return NO_FRAME if getattr(cache, "begun", False) else Frame(self.lens.frame.front)
 
     def _framed(
         self, inputs_embeds: Float[Tensor, "B T e"], frame: Frame
@@ -230,13 +230,11 @@ class SlicedModel(Memo):
         """Return vectors with those of the added tokens."""
         if not frame.length:
             return inputs_embeds
-        rows = len(inputs_embeds)
-        front, end = (
-            self.embed(torch.tensor(tokens, dtype=torch.int64)).to(inputs_embeds)
-            for tokens in (frame.front, frame.end)
-        )
-        parts = [front.expand(rows, -1, -1), inputs_embeds, end.expand(rows, -1, -1)]
-        return torch.cat(parts, dim=1)
+        added = self.embed(torch.tensor([*frame.front, *frame.end])).to(inputs_embeds)
+        by_row = added.expand(len(inputs_embeds), -1, -1)
+        front = by_row[:, : len(frame.front)]
+        end = by_row[:, len(frame.front) :]
+        return torch.cat([front, inputs_embeds, end], dim=1)
 
     def in_batches(self, run: Callable[[slice], Tensor], count: int, batch: int) -> Tensor:
         """Return `run(slice)` of `count` rows, concatenated, in batches of at most so many rows.
