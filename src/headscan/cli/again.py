@@ -20,6 +20,7 @@ FURTHER = {
     "scan": ("--null",),
     "compare": ("--damage",),
     "changes": ("--control-text TEXT",),
+    "damage": ("--limit 0.05 --fail-on HS701",),
     "ntp": ("--model MODEL",),
     "privacy": ("--defence all",),
     "attribute": ("--method occlusion", "--generate 8"),
@@ -27,7 +28,7 @@ FURTHER = {
 }
 """What the same command looks at closer with, by verb: the first that it does not have yet.
 
-`compare --changes` stands as "changes".
+`compare --changes` is listed as "changes", `compare --damage` as "damage".
 """
 
 FOLLOWING = {
@@ -40,6 +41,12 @@ FOLLOWING = {
     "recover": "headscan scan {folder}/model --text {text}",
 }
 """The next command, by verb, where the same one says no more."""
+
+OF_VECTORS = {
+    "scan": "headscan checkup {subject}",
+    "compare": "headscan remedy {second} --against {subject}",
+}
+"""The next command after a run on stored vectors, which have no text."""
 
 
 def analysis(command: str) -> list[str]:
@@ -62,32 +69,62 @@ def analysis(command: str) -> list[str]:
 def next_command(result: headscan.Result, folder: Path) -> str:
     """Return the command that a user of this result would run next; empty where there is none."""
     protocol = result.protocol
-    if protocol.verb == "remedy":
+    if protocol.verb == "remedy" and getattr(result, "exported", []):
         return _application(result)
     if not protocol.command:
         return ""
     words = analysis(protocol.command)
-    stored = not any(record.parameters for record in result.models)
-    shapes = {(record.depth, record.width, record.vocabulary) for record in result.models}
+    if protocol.verb == "remedy":
+        return _further_remedy(words)
+    return _closer(result, words) or _following(result, words, folder)
+
+
+def _closer(result: headscan.Result, words: list[str]) -> str:
+    """Return the same command with an option that looks closer, or nothing."""
     impossible = set()
-    if stored:
+    if _is_stored(result):
         impossible |= {"--null", "--damage"}
+    shapes = {(record.depth, record.width, record.vocabulary) for record in result.models}
     if len(shapes) > 1:
         impossible.add("--damage")
     if "--controls" in words:
         impossible.add("--control-text")
-    verb = "changes" if "--changes" in words else protocol.verb
-    for addition in FURTHER.get(verb, ()):
+    modes = [mode for mode in ("changes", "damage") if f"--{mode}" in words]
+    for addition in FURTHER.get(modes[0] if modes else result.protocol.verb, ()):
         option = addition.split()[0]
         if option not in words and option not in impossible:
             return f"{shlex.join(['headscan', *words])} {addition}"
+    return ""
+
+
+def _following(result: headscan.Result, words: list[str], folder: Path) -> str:
+    """Return the command of another verb that goes on from a result, or nothing."""
+    protocol = result.protocol
     template = FOLLOWING.get(protocol.verb, "")
-    if not template or (stored and "{text}" in template):
-        return ""
+    if _is_stored(result):
+        template = OF_VECTORS.get(protocol.verb, "" if "{text}" in template else template)
     subject = words[1] if len(words) > 1 and not words[1].startswith("-") else "MODEL"
-    text = "TEXT" if protocol.text is None else str(protocol.text.source)
-    quoted = {"subject": subject, "text": text, "folder": str(folder)}
-    return template.format(**{key: shlex.quote(value) for key, value in quoted.items()})
+    values = {
+        "subject": subject,
+        "second": words[2] if len(words) > 2 else "NEW",
+        "text": "TEXT" if protocol.text is None else str(protocol.text.source),
+        "folder": str(folder),
+    }
+    return template.format(**{key: shlex.quote(value) for key, value in values.items()})
+
+
+def _is_stored(result: headscan.Result) -> bool:
+    """Return whether a result is of stored vectors, which have no weights."""
+    return not any(record.parameters for record in result.models)
+
+
+def _further_remedy(words: list[str]) -> str:
+    """Return the command that judges remedies by queries, or else tries compressions."""
+    judged = any(word.startswith(("--partners", "--pairs")) for word in words)
+    if judged and "--compress" in words:
+        return ""
+    addition = "--compress BYTES" if judged else "--partners QUERIES"
+    return f"{shlex.join(['headscan', *words])} {addition}"
 
 
 def _application(result: headscan.Result) -> str:

@@ -98,9 +98,9 @@ def scan(
     pairs: Annotated[
         Sequence[str | os.PathLike[str]],
         Option(
-            "A file of pairs of texts that mean the same, for --measures alignment (again for "
-            "more): .tsv of two columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: "
-            "a list of English synonyms.",
+            "Pairs of texts that mean the same, for --measures alignment (again for more): "
+            ".tsv of two columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a "
+            "list of English synonyms.",
             metavar="FILE",
             group="Input",
         ),
