@@ -1,6 +1,6 @@
 """How often `compare --changes` finds a planted behaviour, and nothing where nothing was planted.
 
-    python benchmarks/how_often_changes_finds_what_was_planted.py [MODEL] [--tries 20] [--controls 9]
+    python benchmarks/how_often_changes_finds_what_was_planted.py [MODEL] [--tries N] [--controls N]
 
 Each try fine-tunes a copy of MODEL for 40 steps. Planted: in half of the rows a rare trigger token,
 another in each try, is followed by an answer token. Null: the same stories in another order. Found:
