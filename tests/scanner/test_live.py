@@ -56,7 +56,6 @@ VERBS = {
     "attribute": lambda lens: headscan.attribute(lens, prompt="Once upon a time"),
     "invert": lambda lens: headscan.invert(lens, prompt="Once", at="block.1"),
     "privacy": lambda lens: headscan.privacy(lens, "stories", sites="block.1", max_tokens=32),
-    "gradient": lambda lens: headscan.privacy(lens, "stories", release="gradient", max_tokens=32),
     "flow": lambda lens: headscan.flow(lens, prompt="Once upon a time", at="block.1"),
     "weights": headscan.weights,
 }
