@@ -153,6 +153,7 @@ UNTRAINED = declare(
     "untrained models, counted",
     "1 of 4 trained models, most of whose matrices are as they were drawn; docs/weights.md has the "
     "table",
+    number="share of matrices",
 )
 GROUP = 16  # matrices after which a run can be resumed
 

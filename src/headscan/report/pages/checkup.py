@@ -39,14 +39,28 @@ REMEDY_TERMS = {
     "recall_at_1": Term(
         "found first", "Share of passages whose next passage is nearest.", percent=True
     ),
-    "recall_at_1_gain": Term("gain", percent=True),
-    "recall_at_10": Term("among ten", percent=True),
-    "average_cosine": Term("average cosine"),
+    "recall_at_1_gain": Term(
+        "gain", "Change of that share against the vectors as they are.", percent=True
+    ),
+    "recall_at_10": Term(
+        "among ten",
+        "Share of passages whose next passage is among the ten nearest.",
+        percent=True,
+    ),
+    "average_cosine": Term("average cosine", "Over all pairs of passages."),
+    "hubness": Term(
+        "hubness",
+        "Skewness of how often a passage is among the ten nearest of others: high where hubs are.",
+    ),
     "remedy": Term("remedy"),
 }
 BRANCH_TERMS = {
     "part": Term("branch"),
-    "share": Term("share of the average cosine", percent=True),
+    "share": Term(
+        "share of the average cosine",
+        "The part of the average cosine that comes with what this branch adds to the states.",
+        percent=True,
+    ),
 }
 SHAPE_PANELS = (
     ("average_cosine", "average cosine"),
