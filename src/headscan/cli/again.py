@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -81,6 +82,8 @@ def next_command(result: headscan.Result, folder: Path) -> str:
         option = addition.split()[0]
         if option not in words and option not in impossible:
             return f"{shlex.join(['headscan', *words])} {addition}"
+    if protocol.verb == "compare":
+        return _after_comparison(result, words, stored)
     template = FOLLOWING.get(protocol.verb, "")
     if not template or (stored and "{text}" in template):
         return ""
@@ -88,6 +91,20 @@ def next_command(result: headscan.Result, folder: Path) -> str:
     text = "TEXT" if protocol.text is None else str(protocol.text.source)
     quoted = {"subject": subject, "text": text, "folder": str(folder)}
     return template.format(**{key: shlex.quote(value) for key, value in quoted.items()})
+
+
+def _after_comparison(result: headscan.Result, words: Sequence[str], stored: bool) -> str:
+    """Return what to run after two sources were compared: search in columns, the shape of models.
+
+    It is empty where the second model was made of the first.
+    """
+    sources = list(takewhile(lambda word: not word.startswith("-"), words[1:]))
+    if len(sources) != 2:
+        return ""
+    if stored:
+        return shlex.join(["headscan", "remedy", sources[1], "--against", sources[0]])
+    text = "TEXT" if result.protocol.text is None else str(result.protocol.text.source)
+    return shlex.join(["headscan", "scan", *sources, "--text", text])
 
 
 def _application(result: headscan.Result) -> str:
