@@ -52,11 +52,11 @@ RUNS = {
         "19",
     ],
     "compare two columns": ["compare", "few.npy", "moved.npy", "--draws", "19"],
-    "ntp": ["ntp", "stories", "--tokenizer", "gpt-vanilla", "--max-tokens", "200"],
+    "ntp": ["ntp", "stories", "--tokenizer", "gpt-vanilla", "--order", "1", "--max-tokens", "200"],
     "attribute": ["attribute", "gpt-vanilla", *PROMPT],
     "flow": ["flow", "gpt-vanilla", *PROMPT, "--at", "block.0"],
     "invert": ["invert", "gpt-vanilla", *PROMPT, "--at", "block.0"],
-    "channel": ["channel", "gpt-vanilla"],
+    "channel": ["channel", "gpt-vanilla", *PROMPT],
     "weights": ["weights", "gpt-vanilla"],
     "privacy": ["privacy", "gpt-vanilla", "--text", "stories", *SMALL_PRIVACY],
     "train": ["train", "gpt", "--text", "stories", "--steps", "2", "--vocabulary", "300"],
@@ -68,7 +68,6 @@ CHEAPER = {
     "privacy": SMALL_PRIVACY,
     "compare": ["--sample", "64"],
     "attribute": ["--no-faithfulness"],
-    "scan": ["--sites", "block.0", "--max-tokens", "256"],
 }
 """What makes the next command end in seconds, where it does not say so itself."""
 

@@ -32,7 +32,7 @@ MADE = {
     "attribute": lambda: headscan.attribute("gpt-vanilla", PROMPT, method="all"),
     "flow": lambda: headscan.flow("gpt-vanilla", PROMPT, at="block.0"),
     "weights": lambda: headscan.weights("gpt-vanilla"),
-    "ntp": lambda: headscan.ntp("stories", tokenizer="gpt-vanilla", max_tokens=200),
+    "ntp": lambda: headscan.ntp("stories", tokenizer="gpt-vanilla", order=1, max_tokens=200),
     "remedy": lambda: headscan.remedy(vectors(400, 9.0), partners=vectors(400, 9.0)),
     "damage": lambda: headscan.compare(
         "gpt-vanilla", against="q4_0", damage=True, text="stories", max_tokens=256, sample=64
@@ -81,7 +81,8 @@ def _on_the_sheet(result, page):
         state = "possible" if finding.possible else finding.level
         assert re.search(rf'<a class="{state}" href="#sheet-{finding.code}"', page)
         assert f"| {finding.code} |" in markdown(result)
-        assert re.search(rf"\| {finding.code} \| [^|]+ \| {finding.level} \|", markdown(result))
+        row = rf"\| {finding.code} \| [^|]+ \| (\*\*)?{finding.level}(\*\*)? \|"
+        assert re.search(row, markdown(result))
 
 
 def test_the_exit_status_follows_the_level(tmp_path, monkeypatch):

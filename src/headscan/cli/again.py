@@ -31,6 +31,9 @@ FURTHER = {
 `compare --changes` stands as "changes".
 """
 
+UNUSED = {"--damage": ("--sites", "--measures", "--nulls", "--draws")}
+"""Options of the command that the one with this addition does not use."""
+
 FOLLOWING = {
     "scan": "headscan checkup {subject} --text {text}",
     "states": "headscan scan {folder}",
@@ -60,6 +63,23 @@ def analysis(command: str) -> list[str]:
     return words
 
 
+def without(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the words of a command without these options and their values.
+
+    >>> without(["compare", "a", "b", "--draws", "19", "--text", "t"], ["--draws"])
+    ['compare', 'a', 'b', '--text', 't']
+    """
+    kept = []
+    rest = iter(words)
+    for word in rest:
+        name, has_value, _ = word.partition("=")
+        if name not in options:
+            kept.append(word)
+        elif not has_value:
+            next(rest, None)
+    return kept
+
+
 def next_command(result: headscan.Result, folder: Path) -> str:
     """Return the command that a user of this result would run next; empty where there is none."""
     protocol = result.protocol
@@ -81,7 +101,8 @@ def next_command(result: headscan.Result, folder: Path) -> str:
     for addition in FURTHER.get(verb, ()):
         option = addition.split()[0]
         if option not in words and option not in impossible:
-            return f"{shlex.join(['headscan', *words])} {addition}"
+            kept = without(words, UNUSED.get(option, ()))
+            return f"{shlex.join(['headscan', *kept])} {addition}"
     if protocol.verb == "compare":
         return _after_comparison(result, words, stored)
     template = FOLLOWING.get(protocol.verb, "")
@@ -90,7 +111,16 @@ def next_command(result: headscan.Result, folder: Path) -> str:
     subject = words[1] if len(words) > 1 and not words[1].startswith("-") else "MODEL"
     text = "TEXT" if protocol.text is None else str(protocol.text.source)
     quoted = {"subject": subject, "text": text, "folder": str(folder)}
-    return template.format(**{key: shlex.quote(value) for key, value in quoted.items()})
+    command = template.format(**{key: shlex.quote(value) for key, value in quoted.items()})
+    return command + (_window_option(result) if protocol.verb in ("train", "recover") else "")
+
+
+def _window_option(result: headscan.Result) -> str:
+    """Return the option by which a model reads shorter windows than the default; often empty."""
+    from headscan.text.source import CONTEXT
+
+    longest = min((record.context or CONTEXT for record in result.models), default=CONTEXT)
+    return f" --context {longest}" if longest < CONTEXT else ""
 
 
 def _after_comparison(result: headscan.Result, words: Sequence[str], stored: bool) -> str:

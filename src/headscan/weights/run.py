@@ -108,6 +108,7 @@ class WeightsResult(Result):
         for matrix in self.matrices:
             row = asdict(matrix)
             control = row.pop("control")
+            row["rows"], row["columns"] = row.pop("shape")
             rows.append(row | {f"control_{name}": value for name, value in control.items()})
         return tidy(rows)
 

@@ -404,7 +404,7 @@ def curves(result: AttributeResult) -> go.Figure:
     """
     judged = result.target.judged
     titles = [f"{judged}, {kind}" for kind in CURVES]
-    figure = figures.stacked("share of the units replaced (above) or put back (below)", titles)
+    figure = figures.stacked("share of units replaced or put back", titles)
     random: Faithfulness | None = None
     for index, record in enumerate(result.maps):
         if record.faithfulness is not None:

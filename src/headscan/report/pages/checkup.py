@@ -78,9 +78,10 @@ LEAST_BRANCH_SHARE = 0.02
 
 @section("checkup", 10)
 def shape(result: CheckupResult) -> Section | None:
-    """Return average cosine and directions in use over depth; None where no model has two sites."""
+    """Return average cosine and directions in use over depth."""
     if max(len(examined.evidence.sites) for examined in result.examinations) < 2:
-        return None
+        figure = Figure("shape", lambda: _shape_of_one_site(result), "Average cosine", height=160)
+        return Section("Shape", "The average cosine, with its 95 % interval.", [figure])
     figure = Figure(
         "shape",
         lambda: _shape_by_site(result),
@@ -95,6 +96,19 @@ def shape(result: CheckupResult) -> Section | None:
         "directions they differ. Sinks are left out."
     )
     return Section("Shape: how the tokens lie", lead, [figure])
+
+
+def _shape_of_one_site(result: CheckupResult) -> go.Figure:
+    """Return the average cosine of each source's only site, on an axis from 0 to 1."""
+    values = {}
+    intervals = []
+    for examined in result.examinations:
+        row = examined.evidence.sites[0]
+        field = leading(row, "average_cosine")
+        values[examined.model] = row.number(field)
+        intervals.append(row.interval(field))
+    figure = figures.dots(values, intervals, "average cosine")
+    return figure.update_xaxes(range=[min(0.0, *[v or 0.0 for v in values.values()]) - 0.02, 1.02])
 
 
 def _shape_by_site(result: CheckupResult) -> go.Figure:
