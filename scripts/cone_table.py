@@ -30,11 +30,11 @@ def cell(row: Row, name: str = "share", decimals: int = 2) -> str:
     if value is None:
         return "none"
     ends = "" if interval is None else f" [{interval[0]:.{decimals}f}, {interval[1]:.{decimals}f}]"
-    return f"{value:.{decimals}f}{ends}".replace("0.", ".")
+    return f"{value:.{decimals}f}{ends}"
 
 
 def part(row: Row) -> str:
-    """`block 3 MLP .23 [...]`."""
+    """`block 3 MLP 0.23 [...]`."""
     name = (
         row.text("part")
         .replace("block.", "block ")

@@ -13,12 +13,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "lab" / "docs" / "benchmarks.md"
 CONE = ROOT / "lab" / "docs" / "methods" / "cone.md"
+QWEN = "Qwen2.5-Coder-1.5B-Instruct (dequantised Q4_K_M)"
 INTERVALS = ROOT / "lab" / "docs" / "methods" / "intervals.md"
 LEADERBOARD = ROOT / "lab" / "docs" / "leaderboard.md"
 INVERSIONS = ROOT / "lab" / "docs" / "methods" / "inversion.md"
 NUMBER = re.compile(r"(?<![\d.])\.\d+")
+MODELS = "| model | r | permuted |"
 OCCLUSION = "occlusion_is_faster_than_a_forward_pass_a_token"
 INVERSION = "exact_inversion_recovers_every_token_of_a_real_model_in_seconds"
+COST = "what_a_scan_of_a_real_model_costs_beside_its_forward_pass"
 
 
 def table(benchmarks: str, section: str) -> list[dict[str, str]]:
@@ -76,7 +79,7 @@ def speed_claims(benchmarks: str) -> list[tuple[str, str]]:
         (
             "| Exact search recovered",
             f"| Exact search recovered {right} of {read} tokens, {seconds} processor seconds a "
-            f"token | Qwen2.5-Coder-1.5B-Instruct, blocks {sites}, {prompts} prompts each | "
+            f"token | {QWEN}, blocks {sites}, {prompts} prompts each | "
             "[measurement](lab/docs/benchmarks.md) |",
         ),
         (
@@ -85,6 +88,42 @@ def speed_claims(benchmarks: str) -> list[tuple[str, str]]:
             f"models of up to 6 blocks, {tokens} tokens | [measurement](lab/docs/benchmarks.md) |",
         ),
     ]
+
+
+def cost(benchmarks: str) -> tuple[str, str]:
+    """Return README's line on what a scan costs: how it begins, and the line."""
+    bare, scan, *_ = table(benchmarks, COST)
+    seconds = _extent(re.findall(r"[\d.]+", scan["seconds"]), 0)
+    ratio = scan["of the forward pass"].split("**")[1]
+    memory = scan["beside the model"].strip("*")
+    section = benchmarks.partition(f"<!-- {COST} -->\n")[2]
+    read = re.search(r"^(Qwen\S+), ([\d,]+) tokens:$", section, flags=re.M)
+    if read is None or bare["way"] != "bare" or scan["way"] != "scan":
+        raise ValueError(f"lab/docs/benchmarks.md has another table in the section {COST}")
+    return (
+        "Cost: a scan of",
+        f"Cost: a scan of {read[2]} tokens by {read[1]} takes {seconds} s on two cores, {ratio} "
+        f"times the forward pass, and {memory} beside the model.",
+    )
+
+
+def bias_claim() -> tuple[str, str]:
+    """Return the row on the bias of the head: how it begins, and the row.
+
+    The share is the least of (before - after) / before over the models of the second table.
+    """
+    text = NUMBER.sub(lambda match: f"0{match[0]}", CONE.read_text(encoding="utf-8"))
+    lines = text.partition(MODELS)[2].partition("\n\n")[0].splitlines()[2:]
+    shares = []
+    for line in lines:
+        before, after = (float(cell.split()[0]) for cell in _cells(line)[4:6])
+        shares.append((before - after) / before)
+    return (
+        "| A bias of the head",
+        f"| A bias of the head takes away {min(shares):.2f} or more of the cone at the head's "
+        "input; for every linear head W(x − μ) + Wμ = Wx, so no logit changes | "
+        f"{len(shares)} models, 2,048 to 8,192 tokens each | [cone](docs/cone.md) |",
+    )
 
 
 def study_claims() -> list[tuple[str, str]]:
@@ -105,8 +144,8 @@ def study_claims() -> list[tuple[str, str]]:
         (
             "| [Average cosine]",
             f"| [Average cosine](docs/glossary.md) similarity {cosine} | "
-            "Qwen2.5-Coder-1.5B-Instruct, block.27, 2,048 tokens of wikitext-2 test, windows of "
-            "128 | [cone](docs/cone.md) |",
+            f"{QWEN}, block.27, 2,048 tokens of wikitext-2 test, windows of 128 | "
+            "[cone](docs/cone.md) |",
         ),
         (
             "| At equal loss",
@@ -123,15 +162,16 @@ def study_claims() -> list[tuple[str, str]]:
         (
             "| 95 % intervals",
             f"| 95 % intervals cover {_extent(coverages, 2)} of fresh texts of the same length, "
-            "five measures | Qwen2.5-Coder-1.5B-Instruct, 40 sets of 8 × 256 tokens, two texts | "
+            f"five measures | {QWEN}, 40 sets of 8 × 256 tokens, two texts | "
             "[intervals](docs/intervals.md) |",
         ),
+        bias_claim(),
     ]
 
 
 def claims(benchmarks: str) -> list[tuple[str, str]]:
-    """Return the rows of README's table that are measured: how each begins, and the whole row."""
-    return speed_claims(benchmarks) + study_claims()
+    """Return the measured rows and lines of README: how each begins, and the whole line."""
+    return [*speed_claims(benchmarks), *study_claims(), cost(benchmarks)]
 
 
 def rewritten(readme: str, benchmarks: str) -> str:

@@ -20,14 +20,9 @@ from headscan.run.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "scripts"))
-import registries  # noqa: E402
 import words  # noqa: E402
+from registries import ADVICE  # noqa: E402
 
-STRINGS = [
-    *((f"ADVICE of {code}", text) for code, text in registries.ADVICE.items()),
-    *words.program_strings(),
-    *words.program_strings(ROOT / "lab" / "src" / "headscan_lab"),
-]
 # What no signature of a verb has: options of the command line itself, and of torchrun.
 OTHERS = {"help", "version", "json", "dry-run", "resume", "overwrite", "out", "verbose", "-"}
 OTHERS |= {"nproc-per-node", "nnodes", "no-deps", "contribute", "install-completion"}
@@ -39,6 +34,13 @@ BARE_COMMAND = re.compile(r"(?<![`\w./])headscan ([a-z]+)")
 ENGLISH = {"reads", "does", "cannot", "follows", "runs", "can", "has"}
 """What the program says of itself."""
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+
+
+@pytest.fixture(scope="module")
+def strings():
+    """Return (place, string) of all that the program and the laboratory can print."""
+    laboratory = words.program_strings(ROOT / "lab" / "src" / "headscan_lab")
+    return [*ADVICE.items(), *words.program_strings(), *laboratory]
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +82,12 @@ def commands_that_are_not_there(strings, options):
     return wrong
 
 
-def test_every_option_that_is_named_is_there(options):
-    assert options_that_are_not_there(STRINGS, options) == []
+def test_every_option_that_is_named_is_there(options, strings):
+    assert options_that_are_not_there(strings, options) == []
 
 
-def test_every_command_that_is_named_is_there(options):
-    assert commands_that_are_not_there(STRINGS, options) == []
+def test_every_command_that_is_named_is_there(options, strings):
+    assert commands_that_are_not_there(strings, options) == []
 
 
 def _is_there(dotted: str) -> bool:
@@ -128,15 +130,15 @@ def pages_that_are_not_there(strings):
     return [f"{place}: {path}" for place, path in named if not (ROOT / path).is_file()]
 
 
-def test_every_function_that_is_named_is_there():
-    assert functions_that_are_not_there(STRINGS) == []
+def test_every_function_that_is_named_is_there(strings):
+    assert functions_that_are_not_there(strings) == []
 
 
-def test_every_extra_that_is_named_is_there():
-    assert extras_that_are_not_there(STRINGS) == []
+def test_every_extra_that_is_named_is_there(strings):
+    assert extras_that_are_not_there(strings) == []
 
 
-def test_every_page_that_is_named_is_there():
+def test_every_page_that_is_named_is_there(strings):
     named = [(name, f"docs/{command.docs}") for name, command in COMMANDS.items()]
     blob = DOCS.removesuffix("docs/")
     for name in verbs():
@@ -144,7 +146,7 @@ def test_every_page_that_is_named_is_there():
         if address.startswith(blob):
             named.append((name, address.removeprefix(blob)))
     assert [f"{place}: {path}" for place, path in named if not (ROOT / path).is_file()] == []
-    assert pages_that_are_not_there(STRINGS) == []
+    assert pages_that_are_not_there(strings) == []
     assert DOCS.endswith("/blob/main/docs/")
 
 
@@ -169,12 +171,12 @@ def test_advice_that_cannot_be_followed_is_found(options):
     assert pages_that_are_not_there(planted) == ["g: docs/anatomy.md"]
 
 
-def test_the_advice_of_every_finding_is_among_the_strings():
-    texts = {text for _, text in STRINGS}
+def test_the_advice_of_every_finding_is_among_the_strings(strings):
+    texts = {text for _, text in strings}
     assert [code for code, item in CONDITIONS.items() if item.todo not in texts] == []
     without = [
         code
         for code in KINDS
-        if not code.startswith("HS5") and code not in CONDITIONS and not registries.ADVICE.get(code)
+        if not code.startswith("HS5") and code not in CONDITIONS and not ADVICE.get(code)
     ]
     assert without == []

@@ -15,13 +15,11 @@ from tests.command_line import headscan
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "scripts"))
+import samples  # noqa: E402
 import words  # noqa: E402
 
 PAGES = [page for kind in words.USER_KINDS for page in words.pages(kind)]
 COMMAND = re.compile(r"^ {4}(\$ )?(?:.*-m |\.venv/bin/)?headscan (\w[^\n]*)$", re.MULTILINE)
-STEP = re.compile(
-    r"^```python\n(?P<python>.*?)^```|^ {4}\$ (?P<shell>headscan [^\n]*)$", re.M | re.S
-)
 NEEDS = re.compile(r"^# needs: ")
 """The first line of a snippet that needs what only a user has; it is compiled and not run."""
 TOKENS = "384"
@@ -67,12 +65,14 @@ def test_every_command_has_these_options(page):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if STEP.search(page.read_text(encoding="utf-8"))], ids=name_of
+    "page",
+    [page for page in PAGES if samples.STEP.search(page.read_text(encoding="utf-8"))],
+    ids=name_of,
 )
 def test_snippets_and_commands_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    for step in STEP.finditer(page.read_text(encoding="utf-8")):
+    for step in samples.STEP.finditer(page.read_text(encoding="utf-8")):
         code = step["python"]
         if code is None:
             words_of = cheap(shlex.split(step["shell"])[1:])
@@ -84,6 +84,20 @@ def test_snippets_and_commands_run(page, tmp_path, monkeypatch):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     exec(compiled, names)
+
+
+def test_readme_shows_what_its_command_prints(tmp_path, monkeypatch):
+    """In full, as a newcomer types it; scripts/samples.py does the same for all pages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", samples.COLUMNS)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = [step for step in samples.STEP.finditer(readme) if step["shell"]]
+    assert len(commands) == 1
+    for step in commands:
+        output = headscan(*shlex.split(step["shell"])[1:]).output
+        assert samples.differences(step["printed"], output) == []
+        changed = step["printed"].replace("0.449", "0.448")
+        assert len(samples.differences(changed, output)) == 1
 
 
 def cheap(arguments: list[str]) -> list[str]:

@@ -24,9 +24,12 @@ LINK = re.compile(r"(?<!\\)\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 
 def text(page: Path) -> str:
     """A page without its code, in which brackets mean something else."""
-    prose = re.sub(
-        r"^( *)(```|~~~).*?^\1\2", "", page.read_text(encoding="utf-8"), flags=re.M | re.S
-    )
+    return text_of(page.read_text(encoding="utf-8"))
+
+
+def text_of(markdown: str) -> str:
+    """Markdown without its code."""
+    prose = re.sub(r"^( *)(```|~~~).*?^\1\2", "", markdown, flags=re.M | re.S)
     return re.sub(r"^ {4,}(>>>|\.\.\.) .*$|`[^`\n]*`", "", prose, flags=re.M)
 
 
@@ -98,6 +101,49 @@ def test_the_numbers_of_the_readme_are_those_of_the_benchmarks():
         assert row in readme
 
 
+def test_a_changed_number_of_the_readme_is_found():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "scripts" / "readme.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    benchmarks = (ROOT / "lab/docs/benchmarks.md").read_text(encoding="utf-8")
+    for start, line in module.claims(benchmarks):
+        digit = re.compile(r"(?<=\s)\d(?=[\d.,%]*\s)").search(line, len(start))
+        assert digit, line
+        changed = f"{line[: digit.start()]}{(int(digit[0]) + 1) % 10}{line[digit.end() :]}"
+        assert changed.startswith(start)
+        assert module.rewritten(changed, benchmarks) == line
+
+
+def test_every_number_of_the_readme_has_a_source():
+    """Numbers outside of code and of the lines that scripts/readme.py writes."""
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "scripts" / "readme.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    benchmarks = (ROOT / "lab/docs/benchmarks.md").read_text(encoding="utf-8")
+    page = text(ROOT / "README.md")
+    for _, line in module.claims(benchmarks):
+        page = page.replace(text_of(line), "")
+    page = re.sub(r"^ {4}.*$|\]\([^)]*\)", "", page, flags=re.M)
+    numbers = set(re.findall(r"(?<![\w.-])\d[\d.,]*\d|(?<![\w.-])\d", page))
+    recipes = (ROOT / "scripts" / "make_specimens.py").read_text(encoding="utf-8")
+    picture = (ROOT / "docs" / "images" / "layers.svg").read_text(encoding="utf-8")
+    dependencies = " ".join(PROJECT["project"]["dependencies"])
+    slices = picture.count('<path class="trained" d=')
+    sources = {
+        "120": "steps=120" in recipes,
+        "4,000": "steps=4000" in recipes,
+        "28": slices in (29, 30),  # embedding and final norm, too
+        "4,096": "--max-tokens 4096" in (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"),
+        "128": "Default: 128;" in (ROOT / "src/headscan/text/source.py").read_text("utf-8"),
+        "3.11": PROJECT["project"]["requires-python"].startswith(">=3.11"),
+        "3.14": "Programming Language :: Python :: 3.14" in PROJECT["project"]["classifiers"],
+        "2": "torch>=2" in dependencies,
+        "5": "transformers>=5" in dependencies,
+    }
+    assert numbers <= set(sources)
+    assert [number for number in numbers if not sources[number]] == []
+
+
 def test_there_is_one_version():
     assert "version" not in PROJECT["project"]
     assert "version" in PROJECT["project"]["dynamic"]
@@ -111,6 +157,10 @@ def test_there_is_one_version():
     assert cited
     assert changed
     assert cited[1] == changed[1] == headscan.__version__
+    paper = (ROOT / "docs" / "how-to" / "paper.md").read_text(encoding="utf-8")
+    bibtex = re.search(r"^  version = \{(\S+)\},$", paper, flags=re.M)
+    assert bibtex
+    assert bibtex[1] == headscan.__version__.removesuffix(".dev0")
 
 
 def test_the_wheel_has_every_model_of_the_readme():

@@ -1,7 +1,7 @@
 """headscan: a CAT scanner for language models.
 
 It answers four questions about any Hugging Face language model: what *shape* its representations
-have, what *caused* it, what of the input is *still in them*, and what the *cure* is. Each question
+have, what *caused* it, what of the input is *still in them*, and what *helps*. Each question
 has a package of its own; the names below are those that most programs need.
 
 >>> import headscan

@@ -102,7 +102,7 @@ def test_the_next_command_of_a_run_runs(name, folder):
         if option not in rest:
             rest += [option, value]
     second = headscan(verb, *rest, "--out", str(folder / "second"))
-    assert second.status == 0, second.stderr
+    assert second.status in (0, 3), second.stderr  # 3: a finding that the command fails on
     assert (Path("second") / "result.json").is_file()
 
 

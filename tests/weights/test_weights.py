@@ -194,7 +194,7 @@ def test_adapters_that_are_refused(tmp_path):
         lora(tmp_path, good | {"base_model.model.up.lora_B.weight": torch.zeros(32, 4)})
     )
     assert (fresh_one.matrices, fresh_one.zero) == ([], ["up.weight"])
-    assert "1 more are all zero" in fresh_one.page()
+    assert "Matrices that are zero: 1." in fresh_one.page()
     no_alpha = "no lora_alpha that is a finite number"
     for message, config in (
         ("of the type IA3; headscan reads LORA", {"peft_type": "IA3"}),

@@ -54,13 +54,13 @@ VERBS = {
     "flow": "Measure how much each position depends on other tokens.",
     "channel": "Measure how narrow and noisy an output may be and still identify its token: "
     "width, noise, capacity.",
-    "weights": "Measure the spectrum of every weight matrix beside a random one's, without a "
-    "text: ranks, tails, spikes.",
+    "weights": "Compare the spectrum of every weight matrix with a random one's: ranks, "
+    "tails, spikes. No text is read.",
     "train": "Train a language model with or without a prediction head, and watch its shape.",
     "recover": "Give a head to a model that was trained without one.",
     "remedy": "Fit post-processing methods to embeddings, judge them on retrieval, export them.",
     "figures": "Write the figures of a saved result as SVG and PDF.",
-    "models": "List the models that can be named without a download.",
+    "models": "List the models available offline.",
     "sites": "List the sites of a model: name, width, module, parameters. No text is read.",
     "rerun": "Run the command of a saved result again, into a new folder.",
     "open": "Show the page of a saved result, or a list of the results in a folder.",

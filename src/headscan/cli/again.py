@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,7 @@ FURTHER = {
     "scan": ("--null",),
     "compare": ("--damage",),
     "changes": ("--control-text TEXT",),
+    "damage": ("--limit 0.05 --fail-on HS701",),
     "ntp": ("--model MODEL",),
     "privacy": ("--defence all",),
     "attribute": ("--method occlusion", "--generate 8"),
@@ -28,7 +28,7 @@ FURTHER = {
 }
 """What the same command looks at closer with, by verb: the first that it does not have yet.
 
-`compare --changes` stands as "changes".
+`compare --changes` is listed as "changes", `compare --damage` as "damage".
 """
 
 UNUSED = {"--damage": ("--sites", "--measures", "--nulls", "--draws")}
@@ -44,6 +44,12 @@ FOLLOWING = {
     "recover": "headscan scan {folder}/model --text {text}",
 }
 """The next command, by verb, where the same one says no more."""
+
+OF_VECTORS = {
+    "scan": "headscan checkup {subject}",
+    "compare": "headscan remedy {second} --against {subject}",
+}
+"""The next command after a run on stored vectors, which have no text."""
 
 
 def analysis(command: str) -> list[str]:
@@ -83,36 +89,58 @@ def without(words: Sequence[str], options: Sequence[str]) -> list[str]:
 def next_command(result: headscan.Result, folder: Path) -> str:
     """Return the command that a user of this result would run next; empty where there is none."""
     protocol = result.protocol
-    if protocol.verb == "remedy":
+    if protocol.verb == "remedy" and getattr(result, "exported", []):
         return _application(result)
     if not protocol.command:
         return ""
     words = analysis(protocol.command)
-    stored = not any(record.parameters for record in result.models)
-    shapes = {(record.depth, record.width, record.vocabulary) for record in result.models}
+    if protocol.verb == "remedy":
+        return _further_remedy(words)
+    return _closer(result, words) or _following(result, words, folder)
+
+
+def _closer(result: headscan.Result, words: list[str]) -> str:
+    """Return the same command with an option that looks closer, or nothing."""
     impossible = set()
-    if stored:
+    if _is_stored(result):
         impossible |= {"--null", "--damage"}
+    shapes = {(record.depth, record.width, record.vocabulary) for record in result.models}
     if len(shapes) > 1:
         impossible.add("--damage")
     if "--controls" in words:
         impossible.add("--control-text")
-    verb = "changes" if "--changes" in words else protocol.verb
-    for addition in FURTHER.get(verb, ()):
+    modes = [mode for mode in ("changes", "damage") if f"--{mode}" in words]
+    for addition in FURTHER.get(modes[0] if modes else result.protocol.verb, ()):
         option = addition.split()[0]
         if option not in words and option not in impossible:
             kept = without(words, UNUSED.get(option, ()))
             return f"{shlex.join(['headscan', *kept])} {addition}"
-    if protocol.verb == "compare":
-        return _after_comparison(result, words, stored)
+    return ""
+
+
+def _following(result: headscan.Result, words: list[str], folder: Path) -> str:
+    """Return the command of another verb that goes on from a result, or nothing."""
+    protocol = result.protocol
     template = FOLLOWING.get(protocol.verb, "")
-    if not template or (stored and "{text}" in template):
-        return ""
+    is_second_named = len(words) > 2 and not words[2].startswith("-")
+    if protocol.verb == "compare" and is_second_named and not _has_mode(words):
+        template = "headscan scan {subject} {second} --text {text}"
+    if _is_stored(result):
+        template = OF_VECTORS.get(protocol.verb, "" if "{text}" in template else template)
     subject = words[1] if len(words) > 1 and not words[1].startswith("-") else "MODEL"
-    text = "TEXT" if protocol.text is None else str(protocol.text.source)
-    quoted = {"subject": subject, "text": text, "folder": str(folder)}
-    command = template.format(**{key: shlex.quote(value) for key, value in quoted.items()})
+    values = {
+        "subject": subject,
+        "second": words[2] if len(words) > 2 else "NEW",
+        "text": "TEXT" if protocol.text is None else str(protocol.text.source),
+        "folder": str(folder),
+    }
+    command = template.format(**{key: shlex.quote(value) for key, value in values.items()})
     return command + (_window_option(result) if protocol.verb in ("train", "recover") else "")
+
+
+def _has_mode(words: Sequence[str]) -> bool:
+    """Tell whether a comparison was of changes or damage."""
+    return "--changes" in words or "--damage" in words
 
 
 def _window_option(result: headscan.Result) -> str:
@@ -123,18 +151,18 @@ def _window_option(result: headscan.Result) -> str:
     return f" --context {longest}" if longest < CONTEXT else ""
 
 
-def _after_comparison(result: headscan.Result, words: Sequence[str], stored: bool) -> str:
-    """Return what to run after two sources were compared: search in columns, the shape of models.
+def _is_stored(result: headscan.Result) -> bool:
+    """Return whether a result is of stored vectors, which have no weights."""
+    return not any(record.parameters for record in result.models)
 
-    It is empty where the second model was made of the first.
-    """
-    sources = list(takewhile(lambda word: not word.startswith("-"), words[1:]))
-    if len(sources) != 2:
+
+def _further_remedy(words: list[str]) -> str:
+    """Return the command that judges remedies by queries, or else tries compressions."""
+    judged = any(word.startswith(("--partners", "--pairs")) for word in words)
+    if judged and "--compress" in words:
         return ""
-    if stored:
-        return shlex.join(["headscan", "remedy", sources[1], "--against", sources[0]])
-    text = "TEXT" if result.protocol.text is None else str(result.protocol.text.source)
-    return shlex.join(["headscan", "scan", *sources, "--text", text])
+    addition = "--compress BYTES" if judged else "--partners QUERIES"
+    return f"{shlex.join(['headscan', *words])} {addition}"
 
 
 def _application(result: headscan.Result) -> str:

@@ -206,10 +206,10 @@ class Invocation:
         values = dict(arguments)
         self.as_json = bool(values.pop("json", False))
         self.dry_run = command.estimate is not None and bool(values.pop(DRY_RUN, False))
-        self.extra = {key: values.pop(key, None) for key in command.extra}
         of_verb = {option.name for option in record.options()}
         fail_on = None if FAIL_ON in of_verb else values.pop(FAIL_ON, None)
         self.fail_on = listed(fail_on, "--fail-on")
+        self.extra = {key: values.pop(key, None) for key in command.extra}
         self.options = {
             key: value
             for key, value in values.items()

@@ -2,6 +2,7 @@
 example, its page.
 """
 
+import shlex
 import sys
 import webbrowser
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from cyclopts import App, Parameter
 import headscan
 from headscan.cli.again import bare_app
 from headscan.cli.again import rerun_app as rerun_app
-from headscan.cli.command import SOURCE_HELP, Command
+from headscan.cli.command import FAIL_ON, FAIL_ON_HELP, SOURCE_HELP, Command
 from headscan.cli.guard import shown
 from headscan.cli.listing import write_index
 from headscan.run import write_atomic
@@ -141,6 +142,7 @@ COMMANDS = {
         subject_help="gpt, bert, multilingual or mixer.",
         docs="training.md",
         example="gpt --text stories --size tiny --objective cwt --steps 20 --out my-model",
+        extra={FAIL_ON: (str, FAIL_ON_HELP)},
     ),
     "recover": Command(
         verb=lambda: headscan.training.recover,
@@ -198,7 +200,7 @@ def figures_app() -> App:
 
 def models_app() -> App:
     """Return the command `models`: example models, and those in the local Hugging Face cache."""
-    app = bare_app("models", "List the models that can be named without a download.")
+    app = bare_app("models", "List the models available offline.")
 
     @app.default
     def listed(
@@ -211,6 +213,7 @@ def models_app() -> App:
             return
         for entry in entries:
             print(f"{entry.name:40} {entry.kind:10} {entry.about}")
+        print("next: headscan checkup MODEL --text TEXT")
 
     return app
 
@@ -238,6 +241,7 @@ def sites_app() -> App:
         for row in rows:
             parameters = "" if row.parameters is None else f"{row.parameters:,}"
             print(f"{row.site:28} {row.width:7,} {parameters:>12}  {row.place}")
+        print(f"next: headscan scan {shlex.quote(model)} --text TEXT --sites 'block.*'")
 
     return app
 

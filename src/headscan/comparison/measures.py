@@ -89,8 +89,8 @@ class MutualKnn(RelationMeasure):
 
     words = SimilarityWords(
         title="Mutual neighbours",
-        sentence="How many of a token's ten nearest in a sample are the same on both sides, on "
-        "average.",
+        sentence="Share of a token's ten nearest neighbours in a sample that are the same on "
+        "both sides, on average.",
         formula="mean |N_x(i) ∩ N_y(i)| / 10",
         range=(0.0, 1.0),
         invariant="rotation, scale of each token",

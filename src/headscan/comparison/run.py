@@ -105,18 +105,23 @@ def compare(
     against: Annotated[
         Against | None,
         Option(
-            "Compare each model with itself in so few bits, too; those of .gguf files (q8_0 to "
-            "q2_k) with --damage only.",
+            "Also compare each model with its quantised version; q8_0 to q2_k, as in .gguf "
+            "files, with --damage only.",
             group="Input",
         ),
     ] = None,
     damage: Annotated[
         bool,
-        Option("What the second model (rounded, fine-tuned) costs, block by block.", group="Input"),
+        Option(
+            "Measure what the second model (rounded, fine-tuned) costs, block by block.",
+            group="Input",
+        ),
     ] = False,
     keep: Annotated[
         float | None,
-        Option("With --damage: bytes to spend on blocks that stay as in the first.", above=0),
+        Option(
+            "With --damage: byte budget for blocks that are kept as in the first model.", above=0
+        ),
     ] = None,
     budget: Annotated[
         float | None,
@@ -136,7 +141,7 @@ def compare(
     limit: Annotated[
         float | None,
         Option(
-            "With --damage: divergence in nats a token that is too much (HS701).",
+            "With --damage: largest divergence allowed, in nats a token (HS701).",
             low=0,
             group="Limits",
         ),
@@ -152,8 +157,8 @@ def compare(
     changes: Annotated[
         bool,
         Option(
-            "What a fine-tune (the second model) changed: tokens, contexts and directions, beside "
-            "control changes of the same size.",
+            "Show what a fine-tune (the second model) changed: tokens, contexts and "
+            "directions, compared with control changes of the same size.",
             group="Input",
         ),
     ] = False,

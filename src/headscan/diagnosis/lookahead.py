@@ -67,19 +67,19 @@ def movement_by_later(lens: Lens) -> float | None:
     source="definition",
     unit="movement by a later token over that by its own",
     silent="its class is not that of a model that predicts the next token",
-    sentence="How far logits move when a later token is replaced, over how far when their own is: "
-    "0 under a causal mask.",
+    sentence="Movement of logits when a later token is replaced, relative to the movement "
+    "when their own is; 0 under a causal mask.",
     meaning="The model can read the token that it is asked to predict: its causal mask is missing "
     "or was lifted. It has no loss, and what it generates differs from what it computes "
     "on a whole text.",
     todo="Look at the attention mask: the configuration (is_causal, is_decoder), the attention "
     "implementation, a mask that was passed or patched. headscan flow MODEL --prompt TEXT "
     "says how far each site sees ahead (HS311).",
-    limits="Of models whose class says that they predict the next token (ForCausalLM, "
-    "LMHeadModel); masked models, encoders and XLNet are not asked. Models of diffusion or "
-    "with a prefix that is read both ways have it by design where they come under such a "
-    "class: --ignore HS208. The tokens are six random ones, so a mask that fails only far "
-    "apart is not seen.",
+    limits="Applies to models whose class predicts the next token (ForCausalLM, "
+    "LMHeadModel), not to masked models, encoders and XLNet. Diffusion models and "
+    "models with a prefix that is read both ways have it by design: --ignore HS208. "
+    "Six random tokens are read, so a mask that fails only at longer distances is not "
+    "detected.",
 )
 def later_tokens(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return how far a later token moves the logits, of a model that should predict the next

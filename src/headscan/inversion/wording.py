@@ -69,26 +69,29 @@ def certified(
             "the states."
         )
     if verdict == ABSENT:
-        return f"{start}; some tokens move no output given, and what is shown there is arbitrary."
+        return (
+            f"{start}; some tokens have no effect on the given output, and what is shown "
+            "there is arbitrary."
+        )
     if verdict == AMBIGUOUS:
         count = sum(bool(tokens) for tokens in certificate.equivalent)
         most = max(map(len, certificate.equivalent))
         positions = "1 position" if count == 1 else f"{count} positions"
         return (
-            f"{start}, but so do others: at {positions} up to {most} more ({certificate.checked} "
-            "compared)."
+            f"{start}, but other tokens give it, too: at {positions} up to {most} more "
+            f"({certificate.checked} compared)."
         )
     if verdict == TRIED:
         return (
-            f"{start}; no other that was tried does ({certificate.checked}). Whether one that was "
-            "not tried does is open."
+            f"{start}; no other token that was tried gives it ({certificate.checked}). The "
+            "rest was not tried."
         )
     proof = "proved farther by the distance of its vector"
     if certificate.type == "exhaustive":
         proof = "run"
     return (
-        f"{start}; unique among {certificate.checked}: every other was {proof}, so that no other "
-        "prompt of this length does."
+        f"{start}; unique among {certificate.checked}: every other was {proof}, so no other "
+        "prompt of this length gives it."
     )
 
 
@@ -106,9 +109,9 @@ def _reason(
         listed = ", ".join(map(str, broken[:SHOWN]))
         if len(broken) > SHOWN:
             listed += ", ..."
-        return f"what is given is no finite number at {noun} {listed}"
+        return f"the given states are not finite at {noun} {listed}"
     if certificate.residual is None:
-        return "the tokens found give an output that is no finite number"
+        return "the tokens found give an output that is not finite"
     tolerance = f"the tolerance is {certificate.tolerance:.1e}"
     for position, row in enumerate(evidence):
         if row.count and not accepts(row.residual, certificate.tolerance):

@@ -183,8 +183,8 @@ def noise_units(exposure: Exposure, windows: Int[Tensor, "B T"]) -> list[float]:
         unit = centred_rms(states.double())
         if not 0 < unit < float("inf"):
             raise BadInput(
-                f"What {site} releases is no number, or the same at every position: noise has no "
-                "unit there."
+                f"The release of {site} is not finite, or the same at every position: noise "
+                "has no unit there."
             )
         units.append(unit)
     return units

@@ -72,9 +72,7 @@ class Code:
         if not abs(total - 1) < 1e-6:
             raise BadInput(f"The candidates' probabilities add up to {total:g}, not to 1.")
         if not bool(self.points.isfinite().all()):
-            raise BadInput(
-                "A candidate's release is no number, so nothing can be said of what it gives away."
-            )
+            raise BadInput("A candidate's release is not finite, so its leak cannot be bounded.")
 
     def __repr__(self) -> str:
         count, width = self.points.shape

@@ -31,7 +31,7 @@ class PolicyRelease(Settings):
 
     what: Annotated[str, Option("What is released.")] = "states"
     sites: Annotated[str | None, Option("Sites, as globs.")] = None
-    stored: Annotated[CachePart, Option("What of the cache.")] = "both"
+    stored: Annotated[CachePart, Option("Part of the cache: keys, values or both.")] = "both"
     defence: Annotated[str, Option("A defence as --defence takes it, or none.")] = "none"
     noise: Annotated[
         float, Option("Gaussian noise, in rms of the release's coordinates.", low=0, high=1e6)
@@ -63,7 +63,7 @@ class PolicyLimits(Settings):
         float | None, Option("Share of tokens that an attack reads.", low=0, high=1)
     ] = None
     membership_advantage: Annotated[
-        float | None, Option("True less false positives of a test.", low=0, high=1)
+        float | None, Option("True minus false positives of a test.", low=0, high=1)
     ] = None
 
 
@@ -85,7 +85,7 @@ class PolicyEvidence(Settings):
     ] = 0.9
     shown_by: Annotated[
         Literal["proof", "tests"],
-        Option("A pass takes a proved ceiling, or that all tests stay below."),
+        Option("A pass needs a proved upper bound, or all tests below the limit."),
     ] = "proof"
     tests: Annotated[str, Option("Tests beside the bits, as --test takes them.")] = ""
 

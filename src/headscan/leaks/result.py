@@ -75,11 +75,16 @@ class LeakRow:
     bits_truth_error: float | None = None
     worst_lower: Annotated[
         float | None,
-        Term("worst, lower bound", "Most bits proved of one position.", unit=BITS, where="page"),
+        Term("worst, lower bound", "Largest lower bound of one position.", unit=BITS, where="page"),
     ] = None
     worst_upper: Annotated[
         float | None,
-        Term("worst, upper bound", "Of the positions examined.", unit=BITS, where="page"),
+        Term(
+            "worst, upper bound",
+            "Largest upper bound of the positions examined.",
+            unit=BITS,
+            where="page",
+        ),
     ] = None
     windows: int | None = None
     kept: float | None = None
@@ -119,7 +124,7 @@ class LeakRow:
         float | None,
         Share(
             "still found",
-            "Passages that their first half finds first among what is released of all.",
+            "Passages whose first half finds them first among all released passages.",
             undefined=NOT_RUN,
         ),
     ] = None

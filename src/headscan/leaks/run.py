@@ -78,7 +78,7 @@ def privacy(
     format: Annotated[
         str | None,
         Option(
-            "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in "
+            "Number format of the release: fp16, bf16, fp8, int8, int4, int2, int4/32 in "
             "groups. Default: as computed."
         ),
     ] = None,
@@ -112,8 +112,8 @@ def privacy(
     candidates: Annotated[
         int | None,
         Option(
-            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where "
-            "that takes long.",
+            "Candidate tokens at each position, the likeliest first. Default: the "
+            "vocabulary, or fewer where that takes long.",
             low=2,
             group="Limits",
         ),
@@ -135,8 +135,8 @@ def privacy(
     policy: Annotated[
         str | os.PathLike[str] | None,
         Option(
-            "A file of limits that the release is held to: pass, fail (status 3) or cannot be "
-            "shown, and a receipt.",
+            "A policy file with limits for the release; the verdict is pass, fail (status 3) "
+            "or cannot be shown, with a receipt.",
             content=True,
             metavar="FILE",
         ),

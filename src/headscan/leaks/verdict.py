@@ -131,9 +131,9 @@ def _why_unshown(policy: Policy, interval: Interval | None, most: float) -> str:
     low, high = interval
     if low > most:
         return (
-            " That is above the limit for one who has the weights and no secret to guess; "
-            f"whether this policy's attacker, who knows {policy.attacker.knows} of the model, "
-            "reads as much was not shown."
+            " An attacker who has the weights and no secret to guess exceeds the limit; for "
+            f"this policy's attacker, who knows {policy.attacker.knows} of the model, this "
+            "was not shown."
         )
     return " The limit lies between these ends." if high > most else ""
 
@@ -173,7 +173,7 @@ def _worst_position(policy: Policy, row: LeakRow, prior: PriorBits | None) -> li
     evidence = f"The worst of {row.tokens} positions at {row.site}, in {row.windows} windows."
     if row.windows < needed:
         share = policy.evidence.share
-        evidence += f" To hold for {share:.0%} of windows takes {needed} of them."
+        evidence += f" A statement on {share:.0%} of windows needs {needed} of them."
     is_enough = row.windows >= needed or row.worst_upper > policy.wanted["worst_position"]
     low = row.worst_lower if policy.reads else None
     high = row.worst_upper if is_enough else None
@@ -272,8 +272,8 @@ def _not_examined(policy: Policy, result: PrivacyResult) -> list[str]:
         f"Releases other than {policy.release.what}, and sites other than {sites}.",
         "Texts of another kind or length; attackers who expect them better than the prior "
         f"'{policy.attacker.prior}' does.",
-        "What later releases tell of earlier tokens; several releases of one text; side channels "
-        "such as timing.",
+        "What later releases reveal of earlier tokens; several releases of one text; side "
+        "channels such as timing.",
         "Whether the defence is in fact applied before the release is sent.",
     ]
     if "membership_advantage" not in policy.wanted:

@@ -220,9 +220,9 @@ class AnatomyProbe(Probe):
         name="anatomy",
         title="Anatomy of the cone",
         group="anatomy",
-        sentence="Of what is the mean direction made? Shares of its squared length by branch, "
-        "token frequency, position, coordinate and document; those of one kind add up to "
-        "1, and a negative one takes away from the cone.",
+        sentence="Which parts cause the mean direction? Shares of its squared length by "
+        "branch, token frequency, position, coordinate and document; those of one "
+        "kind add up to 1, and a negative one reduces the cone.",
         literature="headscan; the sum over coordinates is Timkey and van Schijndel's (2021, "
         "arXiv:2109.04404)",
         position="Position 0 is counted separately.",

@@ -92,8 +92,8 @@ class CommonDirectionProbe(Probe):
         name="common_direction",
         title="What the common direction says",
         group="anatomy",
-        sentence="Does the mean of what the head reads say how frequent each token is, and is it "
-        "more than a bias could say?",
+        sentence="Does the mean state at the head's input encode token frequency, and could "
+        "a bias of the head hold it?",
         literature="Bihani and Rayz 2021; Kobayashi et al. 2023, arXiv:2305.18294 (frequency in "
         "the head); gauge: headscan",
         position="All positions, as the head reads them.",
@@ -148,7 +148,7 @@ class CommonDirectionProbe(Probe):
                 undefined="fewer than two vectors that are not zero",
             ),
             "cosine_after": Field(
-                "once the mean is away",
+                "without the mean",
                 "The same without the mean, which a bias W·mean makes up for: no logit changes "
                 "(`headscan.decone`).",
                 range=(-1, 1),

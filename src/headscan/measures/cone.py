@@ -78,8 +78,8 @@ def _drift_gradient(at: Moments) -> Gradient | None:
 @measure(
     Term(
         "Drift",
-        sentence="How much of a token's length is common to all tokens: 0 for a centred cloud, 1 "
-        "when all vectors are equal.",
+        sentence="The part of a token's length that is common to all tokens: 0 for a centred "
+        "cloud, 1 when all vectors are equal.",
         formula="‖Σx‖ / Σ‖x‖",
         range=(0.0, 1.0),
         source="Biś et al. 2021 (common drift); Godey et al. 2024, arXiv:2401.12143",
@@ -212,8 +212,8 @@ class AxisProbe(Probe):
         name="axis",
         title="The cone's axis",
         group="cones",
-        sentence="Does the cone keep its place from layer to layer? Cosines between the axes "
-        "Σû/‖Σû‖ of the sites.",
+        sentence="Does the axis of the cone change from layer to layer? Cosines between the "
+        "axes Σû/‖Σû‖ of the sites.",
         literature="mean direction (Mardia and Jupp 2000)",
         position="Every number also without position 0 of each window.",
         docs="cones.md",

@@ -259,8 +259,9 @@ class LossProbe(Probe):
         name="loss",
         title="The loss",
         group="head",
-        sentence="How well does the model predict the next token? On the first 8,192 tokens; "
-        "beside it the entropy of the text's tokens, which counting alone reaches.",
+        sentence="How well does the model predict the next token? On the first 8,192 tokens, "
+        "compared with the entropy of the text's tokens, which counting alone "
+        "reaches.",
         literature="Godey et al. 2024, arXiv:2404.07647 (saturation of small models)",
         position="All positions that have a successor (--skip-first 1 leaves the first out).",
         docs="head.md",
@@ -276,7 +277,10 @@ class LossProbe(Probe):
             ),
             "unigram_entropy": Field(
                 "unigram entropy",
-                "Of the text's tokens: what a model that knows frequencies only would lose.",
+                (
+                    "Entropy of the text's tokens: the loss of a model that knows token "
+                    "frequencies only."
+                ),
                 "−Σ p log p",
                 range=(0, None),
                 unit="nats a token",
@@ -284,8 +288,8 @@ class LossProbe(Probe):
             ),
             "counting_loss": Field(
                 "loss of counting",
-                "What a counter of pairs of tokens loses that begins with nothing and learns "
-                "while it reads the same tokens (docs/measures.md).",
+                "Loss of bigram counts that are learned from the same tokens while they are "
+                "read (docs/measures.md).",
                 "−mean log p(next | token, all read so far)",
                 range=(0, None),
                 unit="nats a token",
@@ -293,8 +297,8 @@ class LossProbe(Probe):
             ),
             "best_loss": Field(
                 "loss at the best scale",
-                "The loss with all logits times the best of the factors tried: what is gained by "
-                "it on the first 1,024 tokens, taken off the loss.",
+                "Loss with all logits multiplied by the best of the factors tried: its gain "
+                "on the first 1,024 tokens is subtracted from the loss.",
                 "minₛ −mean log softmax(s·z)[next]",
                 range=(0, None),
                 unit="nats a token",
@@ -302,9 +306,9 @@ class LossProbe(Probe):
             ),
             "best_scale": Field(
                 "best scale",
-                "The factor on all logits with which the loss would be least: 1 where the model "
-                "is as sure as it may be, less where it is too sure (Guo et al. 2017, "
-                "arXiv:1706.04599). On the first 1,024 of these tokens.",
+                "The factor on all logits that minimises the loss: 1 for calibrated logits, "
+                "less for an overconfident model (Guo et al. 2017, arXiv:1706.04599). On the "
+                "first 1,024 of these tokens.",
                 "argminₛ −mean log softmax(s·z)[next]",
                 range=(2.0 ** SCALES[0], 2.0 ** SCALES[-1]),
                 undefined="it lies beyond the scales that are tried",

@@ -48,8 +48,7 @@ FIELDS = {
     ),
     "kl_shuffled": Field(
         "null: another token",
-        "The divergence where the lens reads another token of the same batch: what it knows of no "
-        "token in particular.",
+        "The divergence where the lens reads another token of the same batch: the null.",
         "mean KL(p_t‖p_lens,s)",
         range=(0, None),
         unit="nats",

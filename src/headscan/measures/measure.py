@@ -67,11 +67,11 @@ GROUPS: dict[str, Group] = {
         "How the directions spread over the sphere, and what lies close together.",
     ),
     "zipf": Group(
-        "Zipf's law and its limitations", "What the text's unevenness does to the embedding tables."
+        "Zipf's law and its limitations", ("Effect of token frequencies on the embedding tables.")
     ),
     "head": Group(
         "The head",
-        "The output layer: what it reads, how many directions it uses, where its classes gather.",
+        "The output layer: its input, the directions in use, the geometry of its classes.",
     ),
     "attention": Group("Attention", "Queries and keys, head by head."),
 }

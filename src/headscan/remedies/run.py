@@ -173,9 +173,8 @@ def remedy(
     pairs: Annotated[
         Sequence[str | os.PathLike[str]],
         Option(
-            "Of a model: a file of pairs of texts that mean the same, by which it is judged "
-            "(again for more): .tsv of two columns, .csv as STS-B, .json as PUD; FILE or "
-            "NAME=FILE.",
+            "For a model: a file of pairs of texts that mean the same, to judge it by (again "
+            "for more): .tsv of two columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
             metavar="FILE",
             repeat=True,
             group="Input",
@@ -235,8 +234,8 @@ def remedy(
     export: Annotated[
         str,
         Option(
-            "What is written: the name of a remedy or compression, none, or best (the remedy that "
-            "improves recall@1 most, for certain; with --compress the compression that finds "
+            "Name of the remedy or compression that is written, none, or best (the remedy "
+            "with the largest significant gain; with --compress the compression that finds "
             "most).",
             group="Output",
         ),

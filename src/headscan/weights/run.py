@@ -48,16 +48,14 @@ STABLE = Term("stable rank", "Energy in units of the largest.", "Σσ²/σ₁²"
 EFFECTIVE = Term(
     "effective rank", "Directions in use.", "exp(−Σ p log p), p = σ²/Σσ²", column="effective\nrank"
 )
-SPIKES = Term(
-    "spikes", "Singular values above the edge, which 1 in 100 random matrices has one above."
-)
+SPIKES = Term("spikes", "Singular values above an edge that 1 in 100 random matrices exceeds.")
 LOOKS = Term(
     "looks random",
     "No spike, and a distance of at most twice the control's own; or all σ are equal.",
 )
 TAIL = Term(
     "tail exponent",
-    "Of the density of the largest σ²: no measure of quality.",
+    "Exponent of the density of the largest σ²: no measure of quality.",
     "1 + k/Σ log(σ²/x₀)",
     range=(1, None),
     source="Clauset, Shalizi and Newman 2009",
@@ -150,10 +148,10 @@ UNTRAINED = declare(
     "UNTRAINED",
     "weights",
     "Most matrices have the spectra of random numbers: the weights look untrained.",
-    "half of the matrices: no spike, and no further from random than twice what draws are",
+    "half of the matrices: no spike, and at most twice as far from random as random draws are",
     "untrained models, counted",
-    "1 of 4 trained models, most of whose matrices are as they were drawn; docs/weights.md has the "
-    "table",
+    "1 of 4 trained models, whose matrices are mostly as they were initialised; "
+    "docs/weights.md has the table",
     number="share of matrices",
 )
 GROUP = 16  # matrices after which a run can be resumed

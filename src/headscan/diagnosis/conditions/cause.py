@@ -37,9 +37,9 @@ after 20 steps of training 1.3.
     todo="See that the tokenizer is the model's own and that the checkpoint has the head's "
     "weights (a warning of missing keys on loading). A body that was trained without a head "
     "gets one from headscan recover.",
-    limits="On a foreign text a healthy model may come near, or beyond (docs/checkup.md: "
-    "gpt-headless on wikitext-2). The longer the text the better the counter. It does not "
-    "say whether head, body or tokenizer is at fault.",
+    limits="On a foreign text a healthy model may come near the limit, or exceed it "
+    "(docs/checkup.md: gpt-headless on wikitext-2). Bigram counts improve with the "
+    "length of the text. It does not say whether head, body or tokenizer is at fault.",
 )
 def no_better_than_counting(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> Seen | None:
     """Return the loss over that of counting, of a model that predicts the next token."""
@@ -82,8 +82,8 @@ def no_better_than_counting(evidence: ModelEvidence, _earlier: list[ModelEvidenc
     threshold=2.0,
     unit="factor to the best scale of the logits",
     lacks=("loss",),
-    silent="no factor from a 16th to 16 suits its logits",
-    sentence="The factor by which the model is too sure, or too unsure.",
+    silent="no factor between 1/16 and 16 minimises the loss",
+    sentence="Factor by which the model is overconfident or underconfident.",
     meaning="All logits times one factor would predict better: a scale was lost or added between "
     "states and head.",
     source="Guo et al. 2017, arXiv:1706.04599 (temperature)",
@@ -327,8 +327,9 @@ def above_healthy_loss(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -
     return Seen(
         value=ratio / healthy,
         site="output head",
-        sentence=f"The loss over that of counting is {ratio:.2f}; the highest of {count} healthy "
-        f"{models} of about its size on this text is {healthy:.2f}.",
+        sentence=f"The loss is {ratio:.2f} times that of bigram counts; the highest of "
+        f"{count} healthy {models} of about its size on this text is {healthy:.2f} "
+        "times.",
     )
 
 

@@ -403,13 +403,16 @@ def leak(result: CheckupResult) -> Section | None:
         "named through noise": through_noise,
         "read by exact search": by_search,
     }
-    caption = "Tokens named from the states of one block."
+    caption = "Share of tokens recovered from the states of one block."
     if noises:
         caption += f" Noise: {noises[0]} of the states' rms."
     figure = Figure(
         "leak",
         partial(figures.bars, models, values, "share of tokens", 1.0),
-        "Share of tokens that are named without states, through noise, and by exact search",
+        (
+            "Share of tokens guessed without states, recovered through noise, and recovered by "
+            "exact search"
+        ),
         caption,
         _bars_height(models, values),
     )
@@ -471,7 +474,7 @@ def _biases(result: CheckupResult) -> list[Part]:
     axis_title = "average cosine at the output head's input"
     return [
         Figure(
-            "cure",
+            "remedy",
             partial(figures.bars, models, values, axis_title),
             "Average cosine at the output head's input before and after a bias of the output head",
             "The same logits, with and without a bias.",

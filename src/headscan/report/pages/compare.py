@@ -119,10 +119,9 @@ def _by_models(result: CompareResult) -> CellsByModels:
 def maps(result: CompareResult) -> list[Section]:
     """Return, for each pair of models with several sites, a map of every measure."""
     note = Prose(
-        "A cross marks a cell that is not more similar than chance (adjusted p > 0.05). Each scale "
-        "covers the values of its map. Its mark “null”, where it has one, is what chance stays "
-        f"below in 95 of 100 draws, on a sample of {result.tested:,} {_unit(result)} (median over "
-        "sites).",
+        "A cross marks a cell that is not more similar than chance (adjusted p > 0.05). Each "
+        "scale covers the values of its map. The mark “null” is the 95 % quantile of chance, "
+        f"on a sample of {result.tested:,} {_unit(result)} (median over sites).",
         where="page",
     )
     cells_by_models = _by_models(result)
@@ -238,8 +237,8 @@ def site_by_site(result: CompareResult) -> list[Section]:
     """Return every measure of sites of one name, and the site that is most like each."""
     cells_by_models = _by_models(result)
     lead = (
-        "A row compares the sites of one name where both models have it, else a site with the one "
-        f"most like it. Intervals are 95 %, by {result.clusters}."
+        "A row compares sites of the same name; a site that only one model has is compared "
+        f"with the most similar one. Intervals are 95 %, by {result.clusters}."
     )
     if result.nulls:
         null = next(iter(result.nulls.values()))
@@ -298,7 +297,7 @@ def alignment(result: CompareResult) -> Section | None:
         share = row.compared / max(row.tokens, 1)
         rows.append((named(row.model), f"{row.compared:,} of {row.tokens:,} tokens ({share:.0%})"))
     lead = (
-        "Tokens of different tokenizers are the same where their last characters are; the others "
-        "are left out."
+        "Tokens of different tokenizers are compared where they end at the same character; "
+        "the others are left out."
     )
     return Section("Which tokens", lead, [Facts("compared", rows)])

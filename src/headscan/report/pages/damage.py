@@ -271,10 +271,10 @@ def _recipe(result: DamageResult) -> list[Section]:
     details = ("format", "bytes", "bits", "harm")
     rows = table(result.recipe, "matrix", *details, terms=TERMS, title="Matrices", where="page")
     lead = (
-        "All choices were measured on windows that the recipe was not chosen by. Uniform: one "
-        "format, and a larger one for evenly spaced matrices; of all such pairs the one that is "
-        "expected to do least harm. Shuffled: the recipe's formats among the same matrices of "
-        "other blocks, mean of two."
+        "All choices were measured on windows that were not used to choose the recipe. "
+        "Uniform: one format, and a larger one for evenly spaced matrices; of all such pairs "
+        "the one with the least expected divergence. Shuffled: the recipe's formats among "
+        "the same matrices of other blocks, mean of two."
     )
     note = Prose(f"{'; '.join(texts)}.")
     sections = [Section("The recipe", lead, [choices, note, rows], name="recipe")]

@@ -162,9 +162,9 @@ def _summary(
         listed = f"; outside: {', '.join(texts)}"
     is_inside = [distance <= 1 for points in distances.values() for _, distance in points]
     return (
-        f"At step {_last_step(distances):,} {len(latest) - len(outside)} of {len(latest)} numbers "
-        f"are within what {runs.runs} healthy runs of this size show{listed}. Over all steps "
-        f"{sum(is_inside)} of {len(is_inside)} are (a healthy run: 95 %)."
+        f"At step {_last_step(distances):,}, {len(latest) - len(outside)} of {len(latest)} "
+        f"numbers are within the range of {runs.runs} healthy runs of this size{listed}. Over "
+        f"all steps {sum(is_inside)} of {len(is_inside)} are (a healthy run: 95 %)."
     )
 
 

@@ -33,10 +33,15 @@ VERDICTS = [
     ),
     Term(
         "recovered, unique among those tried",
-        "The tokens give the output; no other that was tried does.",
+        "The tokens give the output; no other token that was tried gives it.",
     ),
-    Term("ambiguous", "The tokens give the output, and others do, too, within the tolerance."),
-    Term("information absent", "Some token moves no output that was given: no method can find it."),
+    Term(
+        "ambiguous", ("The tokens give the output; within the tolerance other tokens give it, too.")
+    ),
+    Term(
+        "information absent",
+        ("Some token has no effect on the given output: no method can find it."),
+    ),
     Term(
         "not recovered",
         "No tokens were found that give the output; this says nothing of the information.",
@@ -55,7 +60,7 @@ VERDICTS = [
         "bounded",
         "A certificate: the tokens that were not run are proved farther than the tolerance.",
     ),
-    Term("sampled", "A certificate: some tokens were run; of the others nothing is known."),
+    Term("sampled", "A certificate: some tokens were run; the others were not examined."),
 ]
 
 TOKEN_COLUMNS: list[Term | str] = [

@@ -74,8 +74,8 @@ def _conclusion(result: NtpResult) -> str:
         direction = model.metrics.direction
         if direction is not None:
             sentences.append(
-                f"{model.name} lies at cosine {number(direction)} to the predicted direction (1: "
-                "it has reached it; 0: it has not turned towards it)."
+                f"{model.name} has a cosine of {number(direction)} with the predicted "
+                "direction (1: equal; 0: unrelated)."
             )
     if not result.comparisons:
         sentences.append("Add --model MODEL to see how close a model comes to it.")

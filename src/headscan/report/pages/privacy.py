@@ -63,7 +63,7 @@ FEW_BITS = 0.1
 """Up to this share of the bits, a release is called protected."""
 VERDICT_WORDS = {
     "fail": "above",
-    "cannot be shown": "shown neither within nor above",
+    "cannot be shown": "not shown to be within or above",
     "pass": "within",
 }
 """Where a value lies beside its limit, by verdict; the worst first."""
@@ -309,8 +309,8 @@ def bits(result: PrivacyResult) -> Section | None:
         "bits",
         lambda: _bands(rows),
         "Bits a token that remain, between the proved bounds, by noise, one band a site",
-        "Bits a token by noise. Lines: the truth by Monte Carlo, or the proved floor where not "
-        "all candidates were run; bands: from the proved floor to the proved ceiling. "
+        "Bits a token by noise. Lines: the Monte Carlo estimate, or the lower bound where "
+        "not all candidates were run; bands: from the lower to the upper bound. "
         f"{result.what}{exact}",
         400,
     )
@@ -377,8 +377,8 @@ def accuracy(result: PrivacyResult) -> Section | None:
     figure = Figure(
         "accuracy",
         lambda: _accuracy(result.rows),
-        "Share of tokens named by the attack, by site and noise",
-        "Share of tokens that the attack names, by site and noise.",
+        "Accuracy of the attack, by site and noise",
+        "Accuracy of the attack: share of tokens that it recovers, by site and noise.",
         340 if len({row.site for row in result.rows}) > 1 else 100 + 40 * len(result.rows),
     )
     lead = (
@@ -398,7 +398,7 @@ def _accuracy(rows: list[LeakRow]) -> go.Figure:
         sites.append(row.site)
         shares.append(row.attack_accuracy)
         intervals.append(row.attack_accuracy_interval)
-    figure = lines(series, "", "share of tokens named")
+    figure = lines(series, "", "accuracy of the attack")
     return figure.update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
 
 

@@ -231,7 +231,7 @@ def written_files(result: RemedyResult) -> Section:
         files = Facts("Written", rows)
     else:
         files = Prose(
-            "No remedy was written: none was named, and none improves recall@1 for certain."
+            "No remedy was written: none was named, and none improves recall@1 significantly."
         )
     about = Facts("The remedies", list(result.about.items()), where="page")
     lead = "Remedy.load and RemedyTransformer.load read what is called dense."

@@ -241,9 +241,10 @@ def differences(result: ScanResult) -> Section | None:
         lines.append(Line(f"{named(model_a)} {site_a}", [minus, *values]))
     columns = ["of", "minus", *(result.measures[name].title for name in core)]
     lead = (
-        "Sites that read the same text err together, so an interval of a difference is narrower "
-        "than two intervals suggest. Each layer minus the previous one; last minus first; each "
-        "minus the same site of the previous model, and of random weights."
+        "Errors of sites that read the same text are correlated, so an interval of a "
+        "difference is narrower than two intervals suggest. Each layer minus the previous "
+        "one; last minus first; each minus the same site of the previous model, and of "
+        "random weights."
     )
     table = Table(columns, lines, "Differences", folded=True, where="page")
     return Section("Differences", lead, [table])

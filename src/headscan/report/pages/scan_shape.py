@@ -122,7 +122,9 @@ def _cone_caption(result: ScanResult) -> str:
     nulls = [words for null, words in NULL_DESCRIPTIONS.items() if null in present]
     if nulls:
         subject = "each model" if len(models(result)) > 1 else "the model"
-        caption += f" Beside {subject}: {' and '.join(nulls)}, where nothing was learned."
+        caption += (
+            f" For comparison with {subject}: {' and '.join(nulls)}, where nothing was learned."
+        )
     return caption
 
 

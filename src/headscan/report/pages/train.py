@@ -133,9 +133,9 @@ def _gradient(snapshots: Sequence[GeometrySnapshot]) -> list[Figure]:
     for title, field in GRADIENT_LINES.items():
         series[title] = (steps, [getattr(gradient, field) for gradient in gradients.values()])
     caption = (
-        "Share of the norm of the logits' gradient that lies in the head's column space, beside "
-        "what a head of that shape keeps by its shape alone. Norm that is not kept is not "
-        "necessarily lost learning."
+        "Share of the norm of the logits' gradient that lies in the head's column space, "
+        "compared with a random head of that shape. A small share does not show that "
+        "learning is lost."
     )
     figure = lines(series, "step", "share of the norm")
     return [Figure("gradient", figure, "The logits' gradient through the head over steps", caption)]

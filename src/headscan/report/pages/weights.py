@@ -55,7 +55,7 @@ def weights(result: WeightsResult) -> Head:
     if random:
         verb = "looks" if random == 1 else "look"
         looks = f"{random} of {count} weight matrices {verb} random; an alarm needs half of them."
-    zero = f" {len(result.zero)} more are all zero." if result.zero else ""
+    zero = f" Matrices that are zero: {len(result.zero)}." if result.zero else ""
     names = [named(model.name) for model in result.models]
     return Head(
         [f"Weights of {' less '.join(names)}"],
@@ -91,8 +91,8 @@ def spectra(result: WeightsResult) -> Section:
         where="page",
     )
     lead = (
-        "Each matrix stands beside a random one of the same shape and mean square. No claim is "
-        "made about what a tail exponent says of a model."
+        "Each matrix is compared with a random one of the same shape and mean square. No "
+        "claim is made about what a tail exponent says of a model."
     )
     figures = _spectrum_panels(result)
     return Section("Spectra", lead, [*figures, _by_kind(result.matrices), matrices])
@@ -106,7 +106,7 @@ def _spectrum_panels(result: WeightsResult) -> list[Panels]:
     for number, kind in enumerate(kind for kind in rows_by_kind if kind in kinds):
         rows = rows_by_kind[kind]
         draw = partial(_spectra, result.arrays, rows)
-        alt = f"Singular values of {kind} by rank, beside those of random matrices"
+        alt = f"Singular values of {kind} by rank, and those of random matrices"
         figures.append(Figure(f"spectrum-{number}", draw, alt, height=240, title=kind))
     caption = (
         "Singular values by rank, of the first block (faint) to the last (strong). Dashed: random "

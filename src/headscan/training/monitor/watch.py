@@ -44,7 +44,7 @@ class Watch:
                 loss = ...
                 loss.backward()
                 optimizer.step()
-            watch.loss(step, float(loss))
+            watch.loss(step, loss.item())
             if step % 100 == 0:
                 watch.measure(step)
         for alarm in watch.raised: print(alarm.step, alarm.sentence)
