@@ -112,9 +112,10 @@ def test_what_a_run_may_name_next_has_the_options_of_its_verb():
         _, verb, rest = template.split(" ", 2)
         named[verb] = f"{named.get(verb, '')} {rest}"
     for verb, words in named.items():
-        real_verb = "compare" if verb == "changes" else verb
+        real_verb = "compare" if verb in ("changes", "damage") else verb
         command = command_of(real_verb)
         command.verb()
         flags = {option.flag for option in VERBS[real_verb].options()}
+        flags |= {f"--{name.replace('_', '-')}" for name in command.extra}
         used = {word for word in words.split() if word.startswith("--")}
         assert used <= flags, verb
