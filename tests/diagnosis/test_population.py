@@ -165,7 +165,7 @@ def test_a_model_is_compared_with_others_of_its_kind_and_not_with_itself(monkeyp
     assert beside("HS101", 0.3, column) == "too few reference models"
     # the loss is compared on the same text and at about the same size alone
     assert highest_loss(evidence) is None  # one model is no range
-    assert highest_loss(replace(evidence, weights="other")) == (0.6, 2)
+    assert highest_loss(replace(evidence, weights="other")) == (0.2 + 4 / 10, 2)
     assert highest_loss(replace(evidence, text=replace(text, source="b"), weights="other")) is None
 
 
