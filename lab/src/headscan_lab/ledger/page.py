@@ -140,18 +140,8 @@ def _row(record: ClaimRecord) -> str:
 
 def _numbers(record: ClaimRecord, finding: ModelFinding) -> str:
     """Return a model's verdict with the value that lies nearest to the bound."""
-    counts = record.counts
-
-    def distance(index: int) -> float:
-        low, high = finding.values[index].interval
-        gaps = []
-        if counts.low is not None:
-            gaps.append(low - counts.low)
-        if counts.high is not None:
-            gaps.append(counts.high - high)
-        return min(gaps)
-
-    nearest = finding.values[min(range(len(finding.values)), key=distance)]
+    bounds = [end for end in (record.counts.low, record.counts.high) if end is not None]
+    nearest = min(finding.values, key=lambda item: min(abs(item.value - bound) for bound in bounds))
     sign = SIGNS[finding.verdict]
     return f"{finding.model} {sign} {with_interval(nearest.value, nearest.interval)}"
 
