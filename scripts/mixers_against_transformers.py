@@ -75,7 +75,13 @@ def scores_of(model: Any, data: PackedText, held_out: PackedText, seed: int) -> 
         )
     loss, rate, accuracy = min(tried)
     return {
-        "recall": recalled.numbers(),
+        "recall": {
+            "own": float(recalled.visible.mean()),
+            "hidden": float(recalled.hidden.mean()),
+            "exact": float(recalled.exact.mean()),
+            "margin": recalled.margin,
+            "count": recalled.hidden.shape[1],
+        },
         "retrieval": accuracy,
         "infonce": loss,
         "retrieval_rate": rate,

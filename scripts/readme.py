@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "lab" / "docs" / "benchmarks.md"
 CONE = ROOT / "lab" / "docs" / "methods" / "cone.md"
+QWEN = "Qwen2.5-Coder-1.5B-Instruct (dequantised Q4_K_M)"
 INTERVALS = ROOT / "lab" / "docs" / "methods" / "intervals.md"
 LEADERBOARD = ROOT / "lab" / "docs" / "leaderboard.md"
 INVERSIONS = ROOT / "lab" / "docs" / "methods" / "inversion.md"
@@ -78,7 +79,7 @@ def speed_claims(benchmarks: str) -> list[tuple[str, str]]:
         (
             "| Exact search recovered",
             f"| Exact search recovered {right} of {read} tokens, {seconds} processor seconds a "
-            f"token | Qwen2.5-Coder-1.5B-Instruct, blocks {sites}, {prompts} prompts each | "
+            f"token | {QWEN}, blocks {sites}, {prompts} prompts each | "
             "[measurement](lab/docs/benchmarks.md) |",
         ),
         (
@@ -143,8 +144,8 @@ def study_claims() -> list[tuple[str, str]]:
         (
             "| [Average cosine]",
             f"| [Average cosine](docs/glossary.md) similarity {cosine} | "
-            "Qwen2.5-Coder-1.5B-Instruct, block.27, 2,048 tokens of wikitext-2 test, windows of "
-            "128 | [cone](docs/cone.md) |",
+            f"{QWEN}, block.27, 2,048 tokens of wikitext-2 test, windows of 128 | "
+            "[cone](docs/cone.md) |",
         ),
         (
             "| At equal loss",
@@ -161,7 +162,7 @@ def study_claims() -> list[tuple[str, str]]:
         (
             "| 95 % intervals",
             f"| 95 % intervals cover {_extent(coverages, 2)} of fresh texts of the same length, "
-            "five measures | Qwen2.5-Coder-1.5B-Instruct, 40 sets of 8 × 256 tokens, two texts | "
+            f"five measures | {QWEN}, 40 sets of 8 × 256 tokens, two texts | "
             "[intervals](docs/intervals.md) |",
         ),
         bias_claim(),

@@ -57,12 +57,12 @@ def program_strings(folder: Path = ROOT / "src" / "headscan") -> list[tuple[str,
 
 def _strings_in(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         silent = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 silent.add(id(node.value))
-        for node in ast.walk(tree):
+        for node in nodes:
             text = ""
             if isinstance(node, ast.JoinedStr):
                 silent.update(id(part) for part in node.values)

@@ -20,10 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "scripts"))
 import words  # noqa: E402
 
-STRINGS = [
-    *words.program_strings(),
-    *words.program_strings(ROOT / "lab" / "src" / "headscan_lab"),
-]
 # What no signature of a verb has: options of the command line itself, and of torchrun.
 OTHERS = {"help", "version", "json", "dry-run", "resume", "overwrite", "out", "verbose", "-"}
 OTHERS |= {"nproc-per-node", "nnodes", "no-deps", "contribute", "install-completion"}
@@ -31,6 +27,13 @@ OTHERS |= {"nproc-per-node", "nnodes", "no-deps", "contribute", "install-complet
 OTHERS |= {"tensor-type", "token-embedding-type", "output-tensor-type"}
 COMMAND = re.compile(r"`headscan ([a-z]+)([^`]*)`")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+
+
+@pytest.fixture(scope="module")
+def strings():
+    """Return (place, string) of all that the program and the laboratory can print."""
+    laboratory = words.program_strings(ROOT / "lab" / "src" / "headscan_lab")
+    return [*words.program_strings(), *laboratory]
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +50,19 @@ def options():
     return by_verb
 
 
-def test_every_option_that_is_named_is_there(options):
+def test_every_option_that_is_named_is_there(options, strings):
     known = set().union(OTHERS, *options.values())
     known |= {f"no-{name}" for name in known}
     unknown = []
-    for place, text in STRINGS:
+    for place, text in strings:
         if "python scripts/" not in text and "python lab/scripts/" not in text:
             unknown += [f"{place}: --{name}" for name in OPTION.findall(text) if name not in known]
     assert unknown == []
 
 
-def test_every_command_that_is_named_is_there(options):
+def test_every_command_that_is_named_is_there(options, strings):
     wrong = []
-    for place, text in STRINGS:
+    for place, text in strings:
         for verb, rest in COMMAND.findall(text):
             if verb not in options and verb not in BARE:
                 wrong.append(f"{place}: headscan {verb}")
@@ -83,33 +86,33 @@ def _is_there(dotted: str) -> bool:
     return True
 
 
-def test_every_function_that_is_named_is_there():
+def test_every_function_that_is_named_is_there(strings):
     wrong = []
-    for place, text in STRINGS:
+    for place, text in strings:
         for dotted in re.findall(r"(?<![\w./])headscan\.((?:\w+\.)*\w+)\(", text):
             if not _is_there(dotted):
                 wrong.append(f"{place}: headscan.{dotted}")
     assert wrong == []
 
 
-def test_every_extra_that_is_named_is_there():
+def test_every_extra_that_is_named_is_there(strings):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     wrong = []
-    for place, text in STRINGS:
+    for place, text in strings:
         for names in re.findall(r"headscan\[([\w,]+)\]", text):
             wrong += [f"{place}: {name}" for name in names.split(",") if name not in extras]
     assert wrong == []
 
 
-def test_every_page_that_is_named_is_there():
+def test_every_page_that_is_named_is_there(strings):
     named = [(name, f"docs/{command.docs}") for name, command in COMMANDS.items()]
     blob = DOCS.removesuffix("docs/")
     for name in verbs():
         address = "" if name in BARE else command_of(name).docs
         if address.startswith(blob):
             named.append((name, address.removeprefix(blob)))
-    for place, text in STRINGS:
+    for place, text in strings:
         named += [(place, path) for path in re.findall(r"(?:lab/)?docs/[\w/.-]+\.md", text)]
     assert [f"{place}: {path}" for place, path in named if not (ROOT / path).is_file()] == []
     assert DOCS.endswith("/blob/main/docs/")

@@ -48,10 +48,16 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(path)))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Modules named by the import statements of a file, wherever they stand in it."""
     modules: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -79,11 +85,11 @@ def named(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-def docstrings(module: ast.Module) -> set[int]:
+def docstrings(path: Path) -> set[int]:
     """The ids of the nodes that are docstrings (or texts that stand alone, as the words on a
     constant do).
     """
-    return {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    return {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)
@@ -105,11 +111,10 @@ def test_imports_run_one_way(path):
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_nothing_reaches_up_by_a_string(path):
     home = package(path)
-    module = tree(path)
-    skipped = docstrings(module)
     if home in ("__init__", "cli"):
         return
-    for node in ast.walk(module):
+    skipped = docstrings(path)
+    for node in nodes(path):
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
@@ -179,7 +184,7 @@ def test_functions_are_short():
     long = {
         f"{path.name}:{node.name}": _body(node)
         for path in FILES + LAB_FILES
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef) and _body(node) > 80
     }
     assert long == {}
@@ -198,7 +203,7 @@ def _body(node: ast.FunctionDef) -> int:
 def test_class_names_are_unique_within_a_package():
     homes = defaultdict(list)
     for path in FILES + LAB_FILES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 homes[
                     package(path) if path in FILES else path.parent.name, node.name.lstrip("_")
@@ -271,7 +276,7 @@ def test_no_open_dictionary_passes_between_modules():
     """
     open_dictionaries = []
     for path in FILES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
                 continue
             notes = [

@@ -3,6 +3,7 @@ import pytest
 import torch
 from headscan_lab import theory
 from headscan_lab.theory.features import log_steps, train_features
+from headscan_lab.theory.transformer import fit, pyramid
 
 import headscan.ntp as ntp
 from headscan.run.errors import BadInput
@@ -101,6 +102,26 @@ def test_a_run_ends_at_the_first_step_below_its_loss(optimiser):
 def test_a_run_that_diverges_says_so():
     with pytest.raises(BadInput, match="diverged"):
         train_features(np.eye(3), 3, 2000, learning_rate=1e6)
+
+
+def test_features_narrower_than_the_vocabulary_near_the_entropy_bound():
+    data = theory.random_labels(12, 20, sizes=(2, 3), seed=0)
+    wide, narrow = (train_features(data, width, 3000, learning_rate=0.5) for width in (12, 4))
+    start = narrow.records[0].excess
+    assert narrow.words.shape == (12, 4)
+    assert wide.records[-1].excess < narrow.records[-1].excess < 0.3 * start
+
+
+def test_a_pyramid_of_twenty_layers_learns_soft_labels():
+    contexts = np.random.default_rng(0).integers(0, 10, (30, 2))
+    data = theory.random_labels(10, 30, supports=12, seed=0)
+    model = pyramid(10, 2, 16, seed=0)
+    layers = [layer for layer in model if isinstance(layer, torch.nn.Linear)]
+    assert [layer.out_features for layer in layers[:20]] == [128] * 5 + [64] * 5 + [32] * 5 + [
+        16
+    ] * 5
+    start = fit(pyramid(10, 2, 16, seed=0), contexts, data, 1)
+    assert fit(model, contexts, data, 300) < 0.5 * start
 
 
 def test_random_labels():

@@ -143,6 +143,7 @@ def test_the_page_has_a_row_a_statement_and_the_untested(quick):
         assert f"### {record.id}. " in page
     for _, statement, _ in NOT_TESTED:
         assert statement in page
+    assert re.search(r"\| S3 \| the commonest word of the stories \| .* \| inside \|", page)
     assert "misprint 2" in summary(quick.claims) or "2 misprint" in summary(quick.claims)
     assert quick.page().count("planted case") >= len(QUICK)
 
@@ -269,3 +270,16 @@ def test_the_commands_of_the_literature_can_be_read():
         check_command(command)
     named = {id for command in commands for id in re.findall(r"\b[SPAL]\d+\b", command)}
     assert named <= set(all_statements())
+
+
+def test_every_part_of_the_documents_names_what_holds_it():
+    page = (Path(__file__).parents[1] / "docs" / "literature.md").read_text()
+    parts = re.findall(r"^\| (?!Part |-)(.+?) \| .*`.* \| (.+) \|$", page, flags=re.MULTILINE)
+    assert len(parts) >= 59
+    for part, held_by in parts:
+        statements = re.findall(r"\b[SPAL]\d+\b", held_by)
+        tests = re.findall(r"(?:lab/)?tests/[\w/.]+", held_by)
+        assert statements or tests, part
+        assert set(statements) <= set(all_statements()), part
+        for test in tests:
+            assert (Path(__file__).parents[2] / test).exists(), part

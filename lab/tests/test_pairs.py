@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from headscan_lab.evaluation.scores import pair_features, probe
+from headscan_lab.evaluation.scores import changes, pair_features, probe
 from headscan_lab.evaluation.sentence_tasks import read_pairs
 from headscan_lab.evaluation.similarity import synonyms
 from headscan_lab.evaluation.task import Evaluated, evaluate_task
@@ -51,20 +51,20 @@ def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     torch.manual_seed(0)
     model = GPT2LMHeadModel(config)
     chance = synonyms(model, words, pairs=pairs)
-    assert chance["pairs"] == 8
-    assert chance["p_value"] > 0.02
+    assert chance["pairs"].value == 8
+    assert chance["p_value"].value > 0.02
     table = model.get_input_embeddings().weight.data
     for one, other in zip(pairs.one, pairs.other, strict=True):
         ids = [words(f" {each}", add_special_tokens=False)["input_ids"] for each in (one, other)]
         assert len(ids[0]) == len(ids[1]) == 1
         table[ids[1]] = table[ids[0]]
     found = synonyms(model, words, pairs=pairs)
-    assert found["synonyms"] == pytest.approx(1, abs=1e-5)
-    assert found["p_value"] < 0.01
+    assert found["synonyms"].value == pytest.approx(1, abs=1e-5)
+    assert found["p_value"].value < 0.01
     table += 5  # a cone lifts both
     lifted = synonyms(model, words, pairs=pairs)
-    assert lifted["random"] > 0.9
-    assert lifted["gain"] < found["gain"] / 5
+    assert lifted["random"].value > 0.9
+    assert lifted["gain"].value < found["gain"].value / 5
     with pytest.raises(BadInput, match="two pairs"):
         synonyms(model, words, pairs=pairs.first(1))
 
@@ -77,7 +77,7 @@ def test_pair_features_tell_equal_from_unequal():
         labels[:, None] == 1, one + 0.1 * draw.normal(size=one.shape), draw.normal(size=one.shape)
     )
     x = pair_features(one, other)
-    assert probe(x[:200], labels[:200], x[200:], labels[200:])["accuracy"] > 0.9
+    assert probe(x[:200], labels[:200], x[200:], labels[200:])["accuracy"].value > 0.9
 
 
 def test_pairs_of_sentences_are_read_and_judged(model, tokenizer, tmp_path):
@@ -102,13 +102,18 @@ def test_pairs_of_sentences_are_read_and_judged(model, tokenizer, tmp_path):
     assert [pair.label for pair in read_pairs(tmp_path / "rte" / "dev.tsv")] == [0, 1] * 6
     given = Evaluated(model, tokenizer, tmp_path)
     found = {name: evaluate_task(given, name) for name in ("rte", "xnli", "synonyms")}
-    assert (
-        min(found["rte"]["accuracy"], found["xnli"]["accuracy en"], found["xnli"]["accuracy fr"])
-        > 0.9
-    )
-    assert found["rte"]["largest_class"] == 0.5
-    assert found["xnli"]["largest_class fr"] == 6 / 11
-    assert found["xnli"]["accuracy fr_interval"][1] <= 1
-    assert found["synonyms"]["pairs"] > 80
+    for accuracy in (
+        found["rte"]["accuracy"],
+        found["xnli"]["accuracy en"],
+        found["xnli"]["accuracy fr"],
+    ):
+        assert accuracy.value > 0.9
+    assert found["rte"]["largest_class"].value == 0.5
+    assert found["xnli"]["largest_class fr"].value == 6 / 11
+    assert found["xnli"]["accuracy fr"].interval[1] <= 1
+    assert found["synonyms"]["pairs"].value > 80
+    unchanged = changes(found["xnli"], found["xnli"])
+    assert {"accuracy en change", "accuracy fr change"} <= set(unchanged)
+    assert unchanged["accuracy fr change"].value == 0
     with pytest.raises(BadInput, match="columns"):
         read_pairs(tmp_path / "absent.tsv")

@@ -15,7 +15,7 @@ from headscan_lab.evaluation.scores import (
     matthews,
     probe,
     retrieval,
-    similarity_scores,
+    similarity_number,
 )
 from headscan_lab.evaluation.sentence_tasks import read_cola, read_sst2
 from headscan_lab.evaluation.similarity import read_pud, read_stsb
@@ -196,11 +196,11 @@ def test_probe_finds_a_direction_and_matthews_its_sign():
     labels = draw.integers(0, 2, 300)
     vectors = draw.normal(size=(300, 8)) + 3 * labels[:, None] * np.eye(8)[2]
     found = probe(vectors[:200], labels[:200], vectors[200:], labels[200:])
-    assert found["accuracy"] > 0.85
+    assert found["accuracy"].value > 0.85
     noise = probe(
         draw.normal(size=(200, 8)), labels[:200], draw.normal(size=(100, 8)), labels[200:]
     )
-    assert abs(noise["matthews"]) < 0.3
+    assert abs(noise["matthews"].value) < 0.3
     assert matthews(np.array([1, 0, 1, 0]), np.array([0, 1, 0, 1])) == -1
     assert matthews(np.array([1, 1]), np.array([0, 1])) == 0
     tp = 5
@@ -215,8 +215,8 @@ def test_probe_finds_a_direction_and_matthews_its_sign():
 
 def test_retrieval_survives_a_shift_between_languages():
     vectors = np.random.default_rng(0).normal(size=(50, 16))
-    assert retrieval(vectors, vectors + 100)["mean"] == 1
-    assert retrieval(vectors, vectors[::-1])["mean"] < 0.1
+    assert retrieval(vectors, vectors + 100).value == 1
+    assert retrieval(vectors, vectors[::-1]).value < 0.1
 
 
 def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story):
@@ -268,7 +268,7 @@ def test_a_sentence_encoder_has_the_published_correlation(real, assets):
         sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True)
         for each in (one, other)
     ]
-    assert similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
+    assert similarity_number(*vectors, gold).value == pytest.approx(0.8342, abs=5e-4)
 
 
 def test_the_sets_are_read_as_they_are_shipped(assets):
@@ -294,21 +294,19 @@ def test_a_real_model_on_all_sets(assets):
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     given = Evaluated(model, AutoTokenizer.from_pretrained(folder), assets / "text", limit=10)
     whole = {name: evaluate_task(given, name) for name in task.tasks_for(given)}
-    found = {
-        name: {k: v for k, v in each.items() if not k.endswith("_interval")}
-        for name, each in whole.items()
-    }
+    found = {name: {k: number.value for k, number in each.items()} for name, each in whole.items()}
     for name, each in whole.items():
         for number in set(each) - {"passages", "pairs", "p_value", "spread", "largest_class"}:
-            if not number.endswith("_interval") and each[f"{number}_interval"] is not None:
-                low, high = each[f"{number}_interval"]
-                assert low <= each[number] <= high, (name, number)
+            if each[number].interval is not None:
+                low, high = each[number].interval
+                assert low <= each[number].value <= high, (name, number)
     assert set(found) == {"lambada", "blimp", "cola", "sst2", "stsb", "pud", "synonyms"}
     first, drawn = (
-        {"stsb": evaluate_task(replace(given, seed=seed), "stsb")["spearman en"]} for seed in (0, 1)
+        {"stsb": evaluate_task(replace(given, seed=seed), "stsb")["spearman en"].value}
+        for seed in (0, 1)
     )
     # a sample that follows the seed
-    assert first["stsb"] == whole["stsb"]["spearman en"] != drawn["stsb"]
+    assert first["stsb"] == whole["stsb"]["spearman en"].value != drawn["stsb"]
     assert found["blimp"]["accuracy"] > 0.45
     assert len(found["blimp"]) == 1 + 67
     assert found["lambada"]["passages"] == 10

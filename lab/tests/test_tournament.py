@@ -87,6 +87,11 @@ def test_bad_input(options, words):
         tournament("no such text", **options)
 
 
+def test_a_text_of_fewer_windows_than_a_batch_is_refused(story_file):
+    with pytest.raises(BadInput, match=r"has \d windows of 64 tokens .* fewer than the \d+ of a"):
+        tournament(str(story_file), max_tokens=200, **SMALL)
+
+
 # ---- numbers
 
 

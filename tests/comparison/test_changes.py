@@ -10,8 +10,13 @@ from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
-from headscan.comparison.changes import left_out_scores, prediction_limit
 from headscan.comparison.control_changes import RandomChange, sizes_of_change
+from headscan.comparison.control_scores import (
+    moderated_variances,
+    prediction_limit,
+    scores_beside,
+    token_scores,
+)
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.partwise import PartwiseModel
 from headscan.text.spelling import display
@@ -162,15 +167,43 @@ def test_added_tokens_are_left_out():
     assert "257 are compared" in " ".join(result.protocol.notes)
 
 
-def test_limits_and_scores_are_as_defined():
+def test_a_limit_is_a_prediction_limit_of_logarithms():
     values = np.array([1.0, 1.3, 1.1, 0.9, 1.2])
     logs = np.log(values)
-    limit = np.exp(logs.mean() + 2.7764451052 * np.sqrt(1.2) * logs.std(ddof=1))
-    assert prediction_limit(values) == pytest.approx(limit, rel=1e-9)
-    rises = np.random.default_rng(0).standard_normal((4, 7))
-    others = rises[1:]
-    expected = (rises[0] - others.mean(0)) / (others.std(0, ddof=1) + 0.02)
-    assert left_out_scores(rises)[0] == pytest.approx(expected)
+    limit = np.exp(logs.mean() + 3.746947388 * np.sqrt(1.2) * logs.std(ddof=1))
+    assert prediction_limit(values) == pytest.approx(limit, rel=1e-8)
+
+
+def test_moderated_variances_are_nearer_to_the_true_ones():
+    generator = np.random.default_rng(0)
+    likelihoods = generator.uniform(-10, -1, 2000)
+    expected = np.exp(0.3 * likelihoods)
+    true = 6 * expected / generator.chisquare(6, 2000)
+    raw = true * generator.chisquare(7, 2000) / 7
+    moderated = moderated_variances(raw, 7, likelihoods)
+    assert np.square(np.log(moderated / true)).mean() < 0.6 * np.square(np.log(raw / true)).mean()
+    # The posterior mean of the precision, where its prior is known.
+    reference = (6 * expected + 7 * raw) / 13
+    assert np.abs(np.log(moderated / reference)).max() < 0.25
+
+
+def test_scores_take_out_what_controls_share_and_keep_what_one_token_did():
+    generator = np.random.default_rng(1)
+    likelihoods = np.linspace(-9, -1, 300)
+    shared = 0.2 * generator.standard_normal((2, 300))
+    rises = generator.standard_normal((10, 2)) @ shared + 0.01 * generator.standard_normal(
+        (10, 300)
+    )
+    rises[0, 40] += 0.4
+    scores, limit = token_scores(rises, likelihoods)
+    assert set(np.flatnonzero(np.abs(scores) > limit)) == {40}
+    # Along a direction that the controls share, a change of any size is none.
+    directions = np.linalg.svd(rises[1:] - rises[1:].mean(0))[2][:2]
+    before = scores_beside(rises[0], rises[1:], likelihoods, 2)
+    after = scores_beside(rises[0] + 5 * directions[1], rises[1:], likelihoods, 2)
+    assert after == pytest.approx(before, abs=1e-6)
+    # Without them the 20 times smaller rise is lost.
+    assert np.abs(scores_beside(rises[0], rises[1:], likelihoods, 0))[40] < limit
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from headscan.comparison.rated_matrices import (
     StoredAs,
     rated_matrices,
 )
+from headscan.comparison.recipe_commands import recipe_commands
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.matrices import matrices
 from headscan.model.partwise import PartwiseModel
@@ -197,6 +198,15 @@ def test_the_recipe_is_written_for_other_programs(measured):
     page = str(result.page())
     assert "--tensor-type" in page
     assert list(result.frame("recipe")["format"]) == [row["format"] for row in result.recipe]
+
+
+def test_no_names_of_another_architecture_are_written(measured, monkeypatch):
+    pytest.importorskip("gguf")
+    lens, _ = measured
+    monkeypatch.setattr(lens.model.config, "model_type", "nothing_known")
+    commands, notes = recipe_commands(lens, [], [])
+    assert "llama.cpp" not in commands
+    assert "models of type nothing_known" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ triangular weights.
 
 import pytest
 import torch
-from headscan_lab.ledger.experiments.mixers import leak_check
 
 from headscan.inversion import invert
 from headscan.inversion.left_to_right import exact
@@ -13,6 +12,7 @@ from headscan.model.mixer import MixerConfig, MixerForCausalLM
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import can_cache
 from headscan.run import BadInput
+from tests.moved import moved_outputs
 from tests.reference.inversion import brute_force
 
 
@@ -77,7 +77,7 @@ def test_any_slice_of_a_mixer_is_inverted(flat, ids, options):
 
 def test_a_mixer_has_no_cache_and_leaks_nothing_backwards(flat, ids):
     assert not can_cache(Slice().on(flat))
-    moved = leak_check(Slice(sites=("block.1",)), flat, ids[0])
+    moved = moved_outputs(Slice(sites=("block.1",)), flat, ids[0])
     assert bool((moved.tril(-1) == 0).all())
     assert bool((moved.diagonal() > 0).all())
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from headscan_lab.ledger.experiments.mixers import leak_check
 from transformers import (
     BertConfig,
     BertModel,
@@ -16,6 +15,7 @@ from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.model.tiny import family
+from tests.moved import moved_outputs
 
 IDS = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]]
 
@@ -149,15 +149,15 @@ def test_parts_of_the_output_are_numpys(gpt2, text, index):
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_masks_do_what_they_say(name, request):
     lens = request.getfixturevalue(name)
-    seen_mask = leak_check(Slice(sites=("block.1",)), lens, IDS[0]) > 0
+    seen_mask = moved_outputs(Slice(sites=("block.1",)), lens, IDS[0]) > 0
     assert torch.equal(seen_mask, torch.ones(6, 6).triu().bool())
-    assert (leak_check(Slice(sites=("block.1",), causal=False), lens, IDS[0]) > 0).all()
-    assert torch.equal(leak_check(Slice(only="mlp"), lens, IDS[0]) > 0, torch.eye(6).bool())
+    assert (moved_outputs(Slice(sites=("block.1",), causal=False), lens, IDS[0]) > 0).all()
+    assert torch.equal(moved_outputs(Slice(only="mlp"), lens, IDS[0]) > 0, torch.eye(6).bool())
 
 
 def test_a_causal_mask_can_be_imposed_on_an_encoder(bert):
-    assert (leak_check(Slice(), bert, IDS[0]) > 0).all()
-    seen_mask = leak_check(Slice(causal=True), bert, IDS[0]) > 0
+    assert (moved_outputs(Slice(), bert, IDS[0]) > 0).all()
+    seen_mask = moved_outputs(Slice(causal=True), bert, IDS[0]) > 0
     assert torch.equal(seen_mask, torch.ones(6, 6).triu().bool())
 
 

@@ -12,6 +12,7 @@ import pytest
 import sample
 
 from headscan.report import present
+from headscan.scanner.colouring import Colouring
 
 pytestmark = pytest.mark.browser
 
@@ -371,3 +372,36 @@ def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
     # and numbers stay numbers
     assert any(float(row[4]) < 0 for row in rows if re.fullmatch(r"-[\d.]+", row[4]))
+
+
+def test_a_value_of_the_legend_is_singled_out_by_the_keyboard(
+    tmp_path, chromium_without_webgl, visit
+):
+    document, arrays = sample.scan(("tiny-gpt",), blocks=2, width=16, tokens=90)
+    values = [hostile.STRINGS[number % 12] for number in range(90)]
+    picture = document["pictures"]["tiny-gpt"]
+    picture["colour"] = Colouring(hostile.STRINGS[0], "category", values)
+    path = write(tmp_path, document, arrays)
+    colours = "[...new Set(document.querySelector('.scene').data[0].marker.color)].length"
+    symbols = "[...new Set(document.querySelector('.scene').data[0].marker.symbol)].sort().join()"
+    with visit(chromium_without_webgl, path) as opened:
+        page = opened.page
+        assert page.locator("#colour").input_value() == "column"
+        assert page.evaluate(colours) == 6  # five colours, and grey for the other values
+        assert page.evaluate(symbols) == "circle,diamond"
+        keys = page.locator(".column-legend button")
+        assert keys.count() == 11
+        keys.nth(1).focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function(f"{colours} === 2")
+        assert keys.nth(1).get_attribute("aria-pressed") == "true"
+        page.keyboard.press("Tab")
+        page.keyboard.press("Space")
+        page.wait_for_function(f"{colours} === 3")
+        page.keyboard.press("Enter")
+        page.wait_for_function(f"{colours} === 2")
+        page.locator("#colour").select_option("position")
+        page.wait_for_function("document.querySelector('.column-legend').hidden")
+        assert page.locator(".scale").is_visible()
+        assert page.evaluate("location.hash").endswith("colour=position")
+        opened.clean()

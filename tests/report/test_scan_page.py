@@ -11,6 +11,7 @@ import sample
 from headscan.report import present
 from headscan.report.kit.register import assemble
 from headscan.run import BadInput
+from headscan.scanner.colouring import Colouring
 
 
 class Outline(HTMLParser):
@@ -143,3 +144,58 @@ def test_alternative_texts_carry_the_numbers(two):
 def test_another_document_is_refused(document):
     with pytest.raises(BadInput, match="no scan"):
         scan_page(document, {})
+
+
+def coloured(values, kind="category", column="<b>lang</b>"):
+    """A document whose picture is coloured by a column."""
+    document, arrays = sample.scan(("tiny-gpt",), blocks=2, width=16, tokens=len(values))
+    colour = Colouring(column, kind, values)
+    picture = document["pictures"]["tiny-gpt"] | {"colour": colour}
+    return document | {"pictures": {"tiny-gpt": picture}}, arrays
+
+
+def test_the_ten_most_frequent_values_have_colours_and_a_table():
+    values = [f"v{number}" for number in range(14) for _ in range(20 - number)]
+    values += [None] * 6 + ["</script><img src=x>"] * 30
+    html = scan_page(*coloured(values))
+    outline = Outline(html)
+    column = data_of(html)["data"]["column"]
+    labels = [entry["label"] for entry in column["legend"]]
+    top = ["</script><img src=x>", *[f"v{number}" for number in range(9)]]
+    assert labels == [*top, "5 other values", "no value"]
+    assert [entry["count"] for entry in column["legend"]][-2:] == [45, 6]
+    assert [entry["colour"] for entry in column["legend"]] == [*range(10), -1, -1]
+    shown = [labels[code] for code in column["codes"][0]]
+    assert all(
+        label == (value or "no value") or (label == "5 other values" and value not in top)
+        for label, value in zip(shown, values, strict=True)
+    )
+    buttons = [attributes for tag, attributes in outline.tags if "data-code" in attributes]
+    assert [attributes["aria-pressed"] for attributes in buttons] == ["false"] * 12
+    assert [attributes for tag, attributes in outline.tags if tag == "img"] == []
+    words = " ".join(" ".join(outline.words).split())
+    assert "Sampled vectors by <b>lang</b>" in words
+    assert f"v0 20 {20 / len(values):.0%}".replace("%", " %") in words
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "ends"),
+    [
+        ("number", [2.0, None, 10.0, 4.0], ["2.00", "10.0"]),
+        ("number", [3.0, 3.0], ["3.00", "3.00"]),
+        ("number", [None, None], ["no value", "no value"]),
+        ("date", ["2020-01-05", "0001-01-01", None, "9999-12-31"], ["0001-01-01", "9999-12-31"]),
+        ("date", ["2020-01-01T00:00:00+09:00", "2020-01-01"], ["2020-01-01", "2020-01-01"]),
+    ],
+)
+def test_numbers_and_dates_have_a_scale(kind, values, ends):
+    values = values * 20
+    html = scan_page(*coloured(values, kind))
+    column = data_of(html)["data"]["column"]
+    (shares,) = column["shares"]
+    assert [end.partition("T")[0].partition("+")[0] for end in column["ends"]] == ends
+    assert [share is None for share in shares] == [value is None for value in values]
+    known = [share for share in shares if share is not None]
+    assert all(0 <= share <= 1 for share in known)
+    if len(set(values) - {None}) > 1:
+        assert (min(known), max(known)) == (0, 1)

@@ -86,3 +86,34 @@ def test_a_users_own_pass_beside_a_scan_disturbs_nothing():
         return equal
 
     assert together(scan_once, own_passes) == [expected, True]
+
+
+def test_a_patch_of_one_thread_is_not_in_the_numbers_of_another():
+    lens = Lens.load("gpt-vanilla-early")
+    ids = torch.randint(0, 300, (4, 12), generator=torch.manual_seed(3))
+    expected = lens.run(ids, sites="block.2")["block.2"]
+    patching = threading.Event()
+
+    def patched() -> bool:
+        with lens.patch({"block.1": torch.zeros_like}):
+            patching.set()
+            zeros = [lens.run(ids, sites="block.1")["block.1"] for _ in range(ROUNDS)]
+        return not any(states.any() for states in zeros)
+
+    def read() -> bool:
+        patching.wait()
+        states = [lens.run(ids, sites="block.2")["block.2"] for _ in range(ROUNDS)]
+        return all(torch.equal(rows, expected) for rows in states)
+
+    assert together(patched, read) == [True, True]
+
+
+def test_two_verbs_on_one_live_model_are_right():
+    lens = Lens.load("gpt-vanilla-early")
+
+    def attribute() -> Any:
+        result = headscan.attribute(lens, prompt="Once upon a time there was")
+        return result.document["scores"]
+
+    expected = [attribute(), scan(lens)]
+    assert together(attribute, lambda: scan(lens)) == expected

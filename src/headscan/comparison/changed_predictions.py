@@ -40,6 +40,7 @@ class ChangedPredictions:
     Attributes:
         divergences: KL(model ‖ base) [1 + controls, N] in nats, of the tuned model first.
         loss_change: rise of the tuned model's loss [N].
+        likelihoods: mean log-probability of each token under the base [V].
         rises: mean rise of each token's log-probability [1 + controls, V].
         group_rises: sums of the tuned model's rises by group of documents [groups, V].
         group_sizes: positions of each group.
@@ -48,6 +49,7 @@ class ChangedPredictions:
 
     divergences: Floats
     loss_change: Floats
+    likelihoods: Floats
     rises: Floats
     group_rises: Floats
     group_sizes: Floats
@@ -192,6 +194,7 @@ class ChangeReader:
         groups = self._groups()
         group_rises = np.zeros((int(groups.max()) + 1, opened.shared))
         rises = torch.zeros(1 + len(opened.controls), opened.shared, dtype=torch.float64)
+        likelihoods = torch.zeros(opened.shared, dtype=torch.float64)
         parts: list[list[Tensor]] = [[] for _ in range(4)]
         with opened.tuned.ready("head"):
             sizes = sizes_of_change(opened.base, opened.tuned, "head")
@@ -200,6 +203,7 @@ class ChangeReader:
                 part = slice(start, start + at_once)
                 before = self._log_probabilities(opened.base, 0, part)
                 after = self._log_probabilities(opened.tuned, 1, part)
+                likelihoods += before.sum(0, dtype=torch.float64).cpu()
                 rise = after - before
                 rises[0] += rise.sum(0, dtype=torch.float64).cpu()
                 rows = groups[start * (len(groups) // windows) :][: len(rise)]
@@ -223,6 +227,7 @@ class ChangeReader:
         return ChangedPredictions(
             divergences=torch.cat(parts[0], 1).numpy(),
             loss_change=torch.cat(parts[1]).numpy(),
+            likelihoods=(likelihoods / count).numpy(),
             rises=(rises / count).numpy(),
             group_rises=group_rises,
             group_sizes=np.bincount(groups).astype(float),

@@ -14,6 +14,7 @@ import torch
 from headscan.comparison.changed_models import RANDOM, ChangedModels, ChangesPlan, check_tokens
 from headscan.comparison.changed_predictions import ChangedPredictions, ChangeReader
 from headscan.comparison.clusters import NOT_NEGATIVE
+from headscan.comparison.control_scores import prediction_limit, token_scores
 from headscan.comparison.kinds import LIKE_CONTROLS, MOVED_CONTEXTS, MOVED_TOKENS
 from headscan.comparison.moved_contexts import LISTED_CONTEXTS, PredictionText
 from headscan.comparison.result import (
@@ -25,17 +26,11 @@ from headscan.run import BadInput, Finding, Interval, Run
 from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike
 from headscan.states.plan import ReadingPlan
-from headscan.statistics.uncertainty import Floats, jackknife, student_quantile
+from headscan.statistics.uncertainty import jackknife
 from headscan.text.spelling import display
 
 DEFAULT_TOKENS = 4096
 """Tokens that are read where --max-tokens is not given."""
-
-SCORE_FLOOR = 0.02
-"""Nats that are added to the controls' standard deviation of a token."""
-
-LEVEL = 0.95
-"""A change like the controls is beyond each of the two limits in half of the other 5 % of cases."""
 
 LISTED_TOKENS = 10
 
@@ -83,7 +78,7 @@ def measure_changes(
     notes = [
         f"Controls: {len(opened.controls)} {opened.kind}, each with the size of the examined "
         "change, matrix by matrix. Limits are prediction limits of their largest score and "
-        "divergence; a change like the controls is beyond one of both in 5 % of cases.",
+        "divergence; a change like the controls is beyond one of both in 2 % of cases.",
         *opened.notes,
     ]
     return ChangesResult(
@@ -111,35 +106,6 @@ def measure_changes(
     )
 
 
-def prediction_limit(values: Floats) -> float:
-    """Return the number that another value like these exceeds in one of 40 cases.
-
-    It is Student's prediction limit of their logarithms, and no less than the largest of them.
-
-    >>> 2.0 < prediction_limit(np.array([1.0, 1.2, 1.5, 1.9, 2.0]))
-    True
-    """
-    logs = np.log(np.maximum(values, 1e-300))
-    count = len(logs)
-    width = student_quantile(count - 1, LEVEL) * (1 + 1 / count) ** 0.5
-    limit = float(np.exp(logs.mean() + width * logs.std(ddof=1)))
-    return max(limit, float(values.max()))
-
-
-def left_out_scores(rises: Floats) -> Floats:
-    """Return the score of each token under each change, beside all the other changes.
-
-    A score is the distance of a token's rise from the mean of the others, in their standard
-    deviations, to which 0.02 nats are added. `rises`: [changes, V].
-    """
-    scores = np.empty_like(rises)
-    for number in range(len(rises)):
-        others = np.delete(rises, number, 0)
-        spread = others.std(0, ddof=1) + SCORE_FLOOR
-        scores[number] = (rises[number] - others.mean(0)) / spread
-    return scores
-
-
 @dataclass(frozen=True)
 class _Judged:
     """The tokens and contexts of the tuned model beside the limits of the controls."""
@@ -151,15 +117,7 @@ class _Judged:
     def tokens(self) -> tuple[list[TokenChange], float, int]:
         """Return the tokens that are listed, the limit of scores, and how many are beyond it."""
         rises = self.predictions.rises
-        # Where one token takes much probability, all others lose the same log-probability: scores
-        # are of the rise beyond that of the median token.
-        relative = rises - np.median(rises, axis=1, keepdims=True)
-        controls = relative[1:]
-        # The limit is of the controls among themselves: the change examined is not among them.
-        control_scores = np.abs(left_out_scores(controls)).max(1)
-        limit = prediction_limit(control_scores)
-        spread = controls.std(0, ddof=1) + SCORE_FLOOR
-        scores = (relative[0] - controls.mean(0)) / spread
+        scores, limit = token_scores(rises, self.predictions.likelihoods)
         beyond = np.abs(scores) > limit
         order = np.argsort(-scores, kind="stable")
         listed = [*order[:LISTED_TOKENS], *order[::-1][:LISTED_TOKENS]]

@@ -109,7 +109,7 @@ MOVED_TOKENS = declare(
     "MOVED-TOKENS",
     "compare",
     "Tokens whose log-probability changed further than under control changes of equal size.",
-    "a prediction limit of the controls' largest score, exceeded in one of 40 cases",
+    "a prediction limit of the controls' largest score, exceeded in one of 100 cases",
     "the spread of the control changes of the run",
 )
 MOVED_CONTEXTS = declare(
@@ -117,7 +117,7 @@ MOVED_CONTEXTS = declare(
     "MOVED-CONTEXTS",
     "compare",
     "Contexts whose prediction changed further than under control changes of equal size.",
-    "a prediction limit of the controls' largest divergence, exceeded in one of 40 cases",
+    "a prediction limit of the controls' largest divergence, exceeded in one of 100 cases",
     "the spread of the control changes of the run",
 )
 LIKE_CONTROLS = declare(

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -16,6 +17,9 @@ LLM_COMPRESSOR = "llm-compressor"
 
 WHOLE_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 """llama.cpp's names for the precision of matrices that stay whole; others are f16."""
+
+SAME_TENSORS = {"mistral": "llama", "mixtral": "llama", "gptbigcode": "starcoder"}
+"""Types of models that llama.cpp stores as another architecture."""
 
 SCHEMES = {
     "q8_0": "num_bits: 8, type: int, symmetric: true, strategy: group, group_size: 32",
@@ -31,16 +35,12 @@ def recipe_commands(
     """Return the lines of each program by its name, and notes about what cannot be written."""
     names = [_full_name(lens, matrix) for matrix in matrices]
     formats = [choice.format for choice in recipe]
-    whole = WHOLE_TYPES.get(lens.input_embeddings.dtype, "f16")
-    commands = {}
+    commands: dict[str, list[str]] = {}
     notes = []
     if find_spec("gguf") is None:
         notes.append('The arguments of llama.cpp need the package gguf: "headscan[gguf]".')
     else:
-        lines, unnamed = llama_cpp_arguments(lens, names, formats, whole)
-        commands[LLAMA_CPP] = lines
-        if unnamed:
-            notes.append(f"llama.cpp has no name known here for {', '.join(unnamed)}.")
+        notes += _with_llama_cpp(commands, lens, names, formats)
     others = sorted(set(formats) - {*SCHEMES, WHOLE})
     if others:
         notes.append(
@@ -52,6 +52,25 @@ def recipe_commands(
     return commands, notes
 
 
+def _with_llama_cpp(
+    commands: dict[str, list[str]], lens: Lens, names: Sequence[str], formats: Sequence[str]
+) -> list[str]:
+    """Add the arguments of llama.cpp where it knows the architecture; return notes."""
+    from gguf import get_tensor_name_map
+
+    model_type = str(lens.model.config.model_type)
+    architecture = llama_cpp_architecture(model_type)
+    if architecture is None:
+        return [f"llama.cpp has no architecture known here for models of type {model_type}."]
+    whole = WHOLE_TYPES.get(lens.input_embeddings.dtype, "f16")
+    name_map = get_tensor_name_map(architecture, lens.depth)
+    lines, unnamed = llama_cpp_arguments(names, formats, whole, name_map)
+    commands[LLAMA_CPP] = lines
+    if not unnamed:
+        return []
+    return [f"llama.cpp has no name known here for {', '.join(unnamed)}."]
+
+
 def _full_name(lens: Lens, matrix: RatedMatrix) -> str:
     """Return the name of a matrix in the model."""
     number = int(matrix.part.removeprefix("block."))
@@ -60,19 +79,33 @@ def _full_name(lens: Lens, matrix: RatedMatrix) -> str:
     return f"{prefix}.{matrix.name}"
 
 
+def llama_cpp_architecture(model_type: str) -> Any:
+    """Return gguf's architecture that stores a type of model; None where none is known.
+
+    >>> llama_cpp_architecture("mistral") == llama_cpp_architecture("llama")
+    True
+    >>> llama_cpp_architecture("nothing_known") is None
+    True
+    """
+    from gguf import MODEL_ARCH_NAMES
+
+    numbers = {_letters(name): number for number, name in MODEL_ARCH_NAMES.items()}
+    name = _letters(model_type.removesuffix("_text"))
+    return numbers.get(SAME_TENSORS.get(name, name))
+
+
+def _letters(name: str) -> str:
+    return re.sub("[-_]", "", name)
+
+
 def llama_cpp_arguments(
-    lens: Lens, names: Sequence[str], formats: Sequence[str], whole: str
+    names: Sequence[str], formats: Sequence[str], whole: str, name_map: Any
 ) -> tuple[list[str], list[str]]:
     """Return the arguments of llama-quantize, and the matrices without a name there.
 
-    Tensors of the same kind and format share a line: a pattern of their names.
+    Tensors of the same kind and format share a line: a pattern of their names. `name_map`: gguf's
+    map of the architecture.
     """
-    from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
-
-    model_type = str(lens.model.config.model_type).replace("_", "")
-    architectures = {name.replace("_", ""): value for value, name in MODEL_ARCH_NAMES.items()}
-    architecture = architectures.get(model_type, MODEL_ARCH.LLAMA)
-    name_map = get_tensor_name_map(architecture, lens.depth)
     blocks: dict[tuple[str, str], list[str]] = defaultdict(list)
     unnamed = []
     for name, format_name in zip(names, formats, strict=True):

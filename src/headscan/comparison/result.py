@@ -288,7 +288,7 @@ class ChangesResult(CompareResult):
         layers: the change of the states, site by site.
         control_kind: "random changes", "control fine-tunes" or "fine-tunes on --control-text".
         controls: the number of control changes.
-        token_limit: the score that a change like the controls exceeds in one of 40 cases.
+        token_limit: the score that a change like the controls exceeds in one of 100 cases.
         context_limit: the same of the largest divergence, in nats.
         tokens_beyond, contexts_beyond: how many of all are beyond these limits.
         divergence: mean KL(tuned ‖ base) in nats a token.

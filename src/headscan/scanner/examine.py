@@ -82,6 +82,7 @@ class Examiner:
         options: those of each pass.
         null: whether the architecture with random weights is read, too.
         master: the Spark cluster that reads stored states; None where this process reads them.
+        colour: the column of a table that colours its picture.
     """
 
     measures: Sequence[Measure]
@@ -91,6 +92,7 @@ class Examiner:
     run: Run
     null: bool = False
     master: str | None = None
+    colour: str | None = None
 
     def examine(self, subject: Subject, number: int, *, last: bool) -> Examined:
         """Read one model and, with `null`, the same architecture with random weights.
@@ -136,7 +138,7 @@ class Examiner:
                 Estimates(source.name, at_site.site, at_site.cells, at_site.errors)
             )
             examined.arrays |= at_site.arrays
-        examined.picture = picture(source, accumulated, self.options.sample)
+        examined.picture = picture(source, accumulated, self.options.sample, self.colour)
         clouds = Clouds(accumulated.sites, runner.setup.sites)
         examined.tables = runner.rows(accumulated, clouds, {"model": source.name})
         examined.seconds = runner.seconds

@@ -8,6 +8,7 @@ import torch
 
 from headscan.run.result import Arrays
 from headscan.scanner.accumulate import Accumulation
+from headscan.scanner.colouring import colouring
 from headscan.scanner.result import Picture
 from headscan.states import VectorSource
 from headscan.statistics import Cloud
@@ -140,17 +141,23 @@ def coordinates(
     }
 
 
-def picture(source: VectorSource, accumulated: Accumulation, size: int) -> Picture:
-    """Return the sampled tokens with the text around them; vectors without ids by their numbers."""
+def picture(
+    source: VectorSource, accumulated: Accumulation, size: int, colour: str | None = None
+) -> Picture:
+    """Return the sampled tokens with the text around them; vectors without ids by their numbers.
+
+    `colour`: the column of a table that colours them.
+    """
     sample = accumulated.sample
     if not len(sample):
         return Picture()
     places = sample.places[:size].tolist()
+    colour_values = None if colour is None else colouring(source, colour, places)
     positions = [position for _, position in places]
     if not source.vocabulary:
         names = []
         for window, position in places:
-            names.append(f"vector {window * source.context + position:,}")
+            names.append(f"vector {source.read(window) + position:,}")
         count = len(places)
         return Picture(
             tokens=names,
@@ -159,6 +166,7 @@ def picture(source: VectorSource, accumulated: Accumulation, size: int) -> Pictu
             frequency=[0] * count,
             id=[-1] * count,
             position=positions,
+            colour=colour_values,
         )
     ids = sample.columns["id"][:size].tolist()
     contexts = sample.columns["context"][:size]
@@ -170,6 +178,7 @@ def picture(source: VectorSource, accumulated: Accumulation, size: int) -> Pictu
         frequency=[int(accumulated.counts.counts[token]) for token in ids],
         id=ids,
         position=positions,
+        colour=colour_values,
     )
 
 

@@ -14,6 +14,7 @@ from headscan.measures.measure import (
 )
 from headscan.run.result import Arrays, DataFrame, Result, dataframe
 from headscan.run.rows import Row, plain
+from headscan.scanner.colouring import Colouring
 from headscan.scanner.differences import Difference
 
 
@@ -27,6 +28,7 @@ class Picture:
         frequency: the count of each in the text.
         id: token ids.
         position: in their windows.
+        colour: the column of a table that colours them; None where none was chosen.
     """
 
     tokens: list[str] = field(default_factory=list)
@@ -35,6 +37,7 @@ class Picture:
     frequency: list[int] = field(default_factory=list)
     id: list[int] = field(default_factory=list)
     position: list[int] = field(default_factory=list)
+    colour: Colouring | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

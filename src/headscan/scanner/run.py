@@ -23,6 +23,7 @@ from headscan.run.settings import (
 )
 from headscan.run.spark import check_engine
 from headscan.scanner.cautions import UNREAD, on_few, things_at, unread
+from headscan.scanner.colouring import colour_column
 from headscan.scanner.differences import differences
 from headscan.scanner.examine import Examined, Examiner
 from headscan.scanner.findings import findings
@@ -77,6 +78,14 @@ def scan(
         Option("Scan the same architecture with random weights, too, and add the Gaussian null."),
     ] = False,
     sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0, group="Limits")] = 600,
+    colour: Annotated[
+        str | None,
+        Option(
+            "The column of a table of vectors (texts, numbers or dates) whose values colour the "
+            "3-D picture.",
+            metavar="COLUMN",
+        ),
+    ] = None,
     measures: Annotated[
         str | Sequence[str | MeasureFunction] | None,
         Option(
@@ -173,6 +182,9 @@ def scan(
     subjects = open_subjects(
         listed_sources(sources, revisions), plan, run, cluster=engine == "spark"
     )
+    if colour is not None:
+        for subject in subjects:
+            colour_column(subject.ready, subject.name, colour)
 
     # Second moments with a bounded error serve core measures only.
     core_only = all(measure.words.core for measure in chosen_measures if measure.spectral)
@@ -194,6 +206,7 @@ def scan(
             run,
             null=null,
             master=master,
+            colour=colour,
         )
         examined = []
         for number, subject in enumerate(subjects):

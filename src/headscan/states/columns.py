@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from headscan.run import BadInput
 from headscan.states.location import Location, site_of_hook
 from headscan.states.rows import Rows, stored_dtype
+from headscan.states.value_columns import TableColumn, value_kind
 from headscan.states.vectors import DOCUMENTS, TOKENS, Vectors, as_numbers, chosen
 
 Reader = Callable[[str, int, int], Any]
@@ -77,12 +78,14 @@ class Table:
         types: the Arrow type of each column.
         cells: the number of rows.
         read: reads cells of a column.
+        classes: the names that the whole numbers of a column stand for, by column.
     """
 
     name: str
     types: Mapping[str, Any]
     cells: int
     read: Reader
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def vectors(self, field: str | None) -> Vectors:
         """Return the vectors of the columns.
@@ -108,7 +111,19 @@ class Table:
             ids=self._numbers_of_tokens(TOKENS, window, field),
             documents=self._numbers_of_tokens(DOCUMENTS, window, field),
             window=window,
+            columns=self._value_columns(window or 1),
         )
+
+    def _value_columns(self, rows_a_cell: int) -> dict[str, TableColumn]:
+        """Return the columns that have a single value for each row."""
+        columns = {}
+        for column, arrow_type in self.types.items():
+            kind = value_kind(arrow_type)
+            if kind is not None:
+                classes = self.classes.get(column, ())
+                kind = "category" if classes else kind
+                columns[column] = TableColumn(self.read, column, kind, rows_a_cell, classes)
+        return columns
 
     def _sites(self, field: str | None) -> list[str]:
         """Return the columns that are sites; BadInput where there are none."""

@@ -30,7 +30,7 @@ LARGEST = 2**26
 
 IDS_AT_ONCE = 1 << 20
 
-STATE_ENDINGS = (".npy", ".npz", ".parquet", ".arrow", ".safetensors")
+STATE_ENDINGS = (".npy", ".npz", ".parquet", ".arrow", ".safetensors", ".jsonl", ".csv")
 """The endings of files that are no models."""
 
 

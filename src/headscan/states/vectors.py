@@ -5,7 +5,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from headscan.run import BadInput, Registry
 from headscan.states.location import Location, site_of_hook
 from headscan.states.precision import PACKINGS, SCALES, scaled, unpacked
 from headscan.states.rows import EIGHT_BITS, Array, FloatRows, JoinedRows, Rows
+from headscan.states.value_columns import ValueColumn, joined_columns
 from headscan.text.tokens import NO_FRAME, Frame
 
 TOKENS = ("token_ids", "input_ids", "tokens", "token_id")
@@ -85,6 +86,7 @@ class Vectors:
         lengths: of width 1, where windows differ in length; then row k of the site `sentence` is of
             window k.
         frame: the tokens that stood around every window when the model read it.
+        columns: the columns beside the vectors, where the store is a table.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Vectors:
     notes: tuple[str, ...] = ()
     lengths: Rows | None = None
     frame: Frame = NO_FRAME
+    columns: Mapping[str, ValueColumn] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.sites:
@@ -234,6 +237,9 @@ class Vectors:
             vocabulary=max(vocabularies) if len(vocabularies) == len(parts) else None,
             model=first.model,
             notes=first.notes,
+            columns=joined_columns(
+                [part.columns for part in parts], [part.count for part in parts]
+            ),
         )
 
     def _layout(self) -> tuple[dict[str, tuple[int, torch.dtype]], int | None]:

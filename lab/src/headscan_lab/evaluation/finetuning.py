@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from headscan.run import BadInput
 from headscan.training.heads import body_of
-from headscan_lab.evaluation.scores import Scores, balanced_cross_entropy, matthews, mean_of, scored
+from headscan_lab.evaluation.scores import (
+    Numbers,
+    PlainNumber,
+    balanced_cross_entropy,
+    classification,
+    largest_class,
+    mean_of,
+)
 from headscan_lab.evaluation.sentence_tasks import (
     PAIR_TASKS,
     Labelled,
@@ -34,7 +41,7 @@ def finetuned(
     rate: float = 5e-5,
     batch: int = 32,
     seed: int = 0,
-) -> Scores:
+) -> Numbers:
     """Train a copy of the model on labelled sentences; return accuracy and Matthews' correlation.
 
     The classifier is linear on the sentence vector (as `sentence_vectors` makes it) and starts at
@@ -63,20 +70,18 @@ def finetuned(
         _fit(subject, body, classifier, Labelled(train.sentences, train_labels), batches, rate)
         predicted = _predicted(subject, body.eval(), classifier, test.sentences, batch)
 
-    def correlation(indices: npt.NDArray[np.int64]) -> float:
-        return matthews(predicted[indices], test_labels[indices])
-
-    by_language: Scores = {}
+    numbers = classification(predicted, test_labels)
+    by_language: Numbers = {}
     for language in sorted(set(languages) - {""}):
         of_language = np.array([name == language for name in languages])
         right = (predicted == test_labels)[of_language]
-        by_language |= mean_of(f"finetuned_accuracy {language}", right)
+        by_language[f"finetuned_accuracy {language}"] = mean_of(right)
     return {
-        **mean_of("finetuned_accuracy", predicted == test_labels),
+        "finetuned_accuracy": numbers["accuracy"],
         **by_language,
-        **scored("finetuned_matthews", correlation, len(test_labels), bounds=(-1, 1)),
-        "largest_class": float(np.bincount(test_labels).max() / len(test_labels)),
-        "finetuned_on": len(train.sentences),
+        "finetuned_matthews": numbers["matthews"],
+        "largest_class": largest_class(test_labels),
+        "finetuned_on": PlainNumber(len(train.sentences)),
     }
 
 
@@ -153,7 +158,7 @@ class ColaFineTuned(FineTuned):
 
     folder: ClassVar[str] = "cola"
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         train, test = cola(subject)
         return finetuned(subject, train, test)
 
@@ -164,7 +169,7 @@ class SentimentFineTuned(FineTuned):
 
     folder: ClassVar[str] = "sst2"
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         train, test = sst2(subject)
         return finetuned(subject, train, test)
 
@@ -176,7 +181,7 @@ class FineTunedPairs(FineTuned):
 
     test: ClassVar[str] = "dev.tsv"
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         folder = subject.sets / self.folder
         train = subject.sample(read_pairs(folder / "train.tsv"))[0]
         test = subject.sample(read_pairs(folder / self.test))[0]

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.run import BadInput
 from headscan_lab.evaluation.likelihood import log_likelihood
-from headscan_lab.evaluation.scores import Scores, mean_of
+from headscan_lab.evaluation.scores import Numbers, PlainNumber, mean_of
 from headscan_lab.evaluation.task import TASKS, Evaluated, Task
 
 LARGEST_NATS = 700.0  # exp of more is no float
@@ -81,7 +81,7 @@ class Blimp(Task):
     tokens: ClassVar[int] = 1500  # a pair of each paradigm
     needs_head: ClassVar[bool] = True
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         folder = subject.sets / "blimp"
         archives = sorted(folder.glob("*.zip"))
         paradigms = read_blimp(archives[0] if archives else folder)
@@ -89,10 +89,9 @@ class Blimp(Task):
         hits = blimp_hits(subject.model, subject.tokenizer, sampled, context=subject.context)
 
         # Pairs of a paradigm are of one template: the paradigms are the sample.
-        scores = mean_of("accuracy", [float(column.mean()) for column in hits.values()])
-        for name, column in hits.items():
-            scores |= mean_of(f"paradigms {name}", column)
-        return scores
+        accuracy = mean_of([float(column.mean()) for column in hits.values()])
+        by_paradigm = {f"paradigms {name}": mean_of(column) for name, column in hits.items()}
+        return {"accuracy": accuracy, **by_paradigm}
 
 
 def read_lambada(path: str | Path) -> list[str]:
@@ -110,7 +109,7 @@ def lambada(
     passages: Iterable[str],
     *,
     context: int | None = None,
-) -> Scores:
+) -> Numbers:
     """Return accuracy and perplexity of the last word of each passage.
 
     The accuracy is the share of passages whose last word greedy decoding finds. The passage up to
@@ -127,17 +126,13 @@ def lambada(
         raise BadInput("There are no passages.")
 
     scores, greedy = log_likelihood(model, tokenizer, pairs, context=context)
-    nats = mean_of("nats_per_word", -np.asarray(scores), bounds=(0.0, None))
-    interval = nats["nats_per_word_interval"]
-    perplexity_interval = None
-    if isinstance(interval, list):
-        perplexity_interval = [_perplexity(end) for end in interval]
+    nats = mean_of(-np.asarray(scores), bounds=(0.0, None))
+    ends = None if nats.interval is None else [_perplexity(end) for end in nats.interval]
     return {
-        **mean_of("accuracy", greedy),
-        "perplexity": _perplexity(-float(scores.mean())),
-        "perplexity_interval": perplexity_interval,
-        **nats,
-        "passages": len(pairs),
+        "accuracy": mean_of(greedy),
+        "perplexity": PlainNumber(_perplexity(-float(scores.mean())), ends),
+        "nats_per_word": nats,
+        "passages": PlainNumber(len(pairs)),
     }
 
 
@@ -153,7 +148,7 @@ class Lambada(Task):
     tokens: ClassVar[int] = 100
     needs_head: ClassVar[bool] = True
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         folder = subject.sets / "lambada"
         files = sorted(folder.glob("*.jsonl"))
         if not files:

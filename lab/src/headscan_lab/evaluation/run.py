@@ -28,7 +28,7 @@ from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan_lab.evaluation.harness import check_harness, harness
 from headscan_lab.evaluation.result import EvaluationResult, Score
-from headscan_lab.evaluation.scores import Scores, changes, collecting
+from headscan_lab.evaluation.scores import Numbers, PlainNumber, changes
 from headscan_lab.evaluation.task import (
     TASKS,
     Evaluated,
@@ -132,8 +132,7 @@ def evaluate(
     for done, label in enumerate(labels):
         run.progress(f"evaluating · {label}", done, len(labels), "tasks")
         limited = replace(subject, limit=items.get(label, limit))
-        numbers = run.unit(label, Numbers, partial(_numbers, limited, label, against)).values
-        scores += _scores(label, numbers)
+        scores += run.unit(label, TaskScores, partial(_scores, limited, label, against)).scores
     precision = str(trained.model.dtype).removeprefix("torch.")
     protocol = run.protocol(device=str(trained.model.device), dtype=precision, notes=notes)
     return EvaluationResult(protocol=protocol, models=[trained.record], scores=scores)
@@ -185,48 +184,37 @@ def _identify_sets(run: Run, subject: Evaluated, tasks: list[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """The numbers of one task, as they are stored for a resume."""
+class TaskScores:
+    """The scores of one task, as they are stored for a resume."""
 
-    values: Scores
-
-
-def _scores(task: str, numbers: Scores) -> list[Score]:
-    """Return each number with its interval."""
-    scores = []
-    for name, value in numbers.items():
-        if isinstance(value, list) or name.endswith("_interval"):
-            continue
-        interval = numbers.get(f"{name}_interval")
-        known_interval = interval if isinstance(interval, list) else None
-        scores.append(Score(task=task, number=name, value=value, interval=known_interval))
-    return scores
+    scores: list[Score]
 
 
-def _numbers(subject: Evaluated, label: str, against: RoundingName | None) -> Numbers:
-    """Return the numbers of a task of this package or of lm-evaluation-harness."""
+def _scores(subject: Evaluated, label: str, against: RoundingName | None) -> TaskScores:
+    """Return the scores of a task of this package or of lm-evaluation-harness."""
+    if label.startswith(HARNESS):
+        numbers = _harness_numbers(subject, label.removeprefix(HARNESS))
+    else:
+        numbers = evaluate_task(subject, label)
     if against is not None:
-        return Numbers(_with_changes(subject, label, against))
-    if not label.startswith(HARNESS):
-        return Numbers(evaluate_task(subject, label))
-    name = label.removeprefix(HARNESS)
+        with rounded_blocks(subject, against):
+            numbers = numbers | changes(numbers, evaluate_task(subject, label))
+    scores = []
+    for name, number in numbers.items():
+        scores.append(Score(task=label, number=name, value=number.value, interval=number.interval))
+    return TaskScores(scores)
+
+
+def _harness_numbers(subject: Evaluated, name: str) -> Numbers:
+    """Return the numbers of a task of lm-evaluation-harness, with the intervals of its errors."""
     results = harness(subject.model, subject.tokenizer, [name], limit=subject.limit)
     (metrics,) = results.values()
-    numbers: Scores = dict(metrics)
+    numbers: Numbers = {}
     for metric, value in metrics.items():
         error = metrics.get(f"{metric}_stderr")
-        if error is not None:
-            numbers[f"{metric}_interval"] = list(normal(value, error))
-    return Numbers(numbers)
-
-
-def _with_changes(subject: Evaluated, label: str, against: RoundingName) -> Scores:
-    """Return the numbers of a task, and how a rounding of all blocks changes them."""
-    with collecting() as before:
-        numbers = evaluate_task(subject, label)
-    with rounded_blocks(subject, against), collecting() as after:
-        evaluate_task(subject, label)
-    return numbers | changes(before, after)
+        interval = None if error is None else list(normal(value, error))
+        numbers[metric] = PlainNumber(value, interval)
+    return numbers
 
 
 @contextmanager

@@ -1,10 +1,9 @@
 """The numbers of evaluation tasks, each with its interval over items."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,28 +12,37 @@ from scipy import stats
 
 from headscan.statistics.uncertainty import Bounds, clustered, difference_ends
 
-Scores = dict[str, float | int | list[float] | None]
-"""Numbers by name; NAME_interval is the 95 % interval [low, high] over other items."""
+Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class ItemNumber:
-    """A number of items: a function of the indices of those that are used; see `scored`."""
+    """A number of independent items; see `headscan.statistics.uncertainty.clustered`.
 
-    function: Callable[[npt.NDArray[np.int64]], float | None]
+    Attributes:
+        function: the number, given the indices of the items that are used.
+        items: how many items there are.
+        groups: the group of each item; items of a group err together.
+    """
+
+    function: Callable[[Indices], float | None]
     items: int
-    groups: Sequence[object] | None
-    bounds: Bounds
+    groups: Sequence[object] | None = None
+    bounds: Bounds = (None, None)
 
-    def scores(self, name: str) -> Scores:
-        """Return the number of all items, and its interval."""
-        interval = clustered(self.function, self.items, groups=self.groups, bounds=self.bounds)
-        return {name: self.function(np.arange(self.items)), f"{name}_interval": interval}
+    @cached_property
+    def value(self) -> float | None:
+        return self.function(np.arange(self.items))
+
+    @cached_property
+    def interval(self) -> list[float] | None:
+        """The 95 % interval [low, high] over other items."""
+        return clustered(self.function, self.items, groups=self.groups, bounds=self.bounds)
 
     def minus(self, other: "ItemNumber") -> "ItemNumber":
         """Return the difference to another number of the same items."""
 
-        def difference(indices: npt.NDArray[np.int64]) -> float | None:
+        def difference(indices: Indices) -> float | None:
             value = self.function(indices)
             other_value = other.function(indices)
             return None if value is None or other_value is None else value - other_value
@@ -43,120 +51,93 @@ class ItemNumber:
         return ItemNumber(difference, self.items, self.groups, bounds)
 
 
-ItemNumbers = dict[str, ItemNumber]
-"""Numbers by name."""
+@dataclass(frozen=True)
+class PlainNumber:
+    """A number that is no function of a part of the items: a count, a p-value, a transformed mean.
 
-COLLECTED: ContextVar[ItemNumbers | None] = ContextVar("collected numbers", default=None)
-
-
-def scored(
-    name: str,
-    function: Callable[[npt.NDArray[np.int64]], float | None],
-    items: int,
-    *,
-    groups: Sequence[object] | None = None,
-    bounds: Bounds = (None, None),
-) -> Scores:
-    """Return a number of items and its interval; see `headscan.statistics.uncertainty.clustered`.
-
-    Args:
-        function: the number, given the indices of the items that are used.
-        items: how many items there are.
-        groups: the group of each item; items of a group err together.
+    Attributes:
+        interval: its 95 % interval [low, high], where it has one.
     """
-    number = ItemNumber(function, items, groups, bounds)
-    collected = COLLECTED.get()
-    if collected is not None:
-        collected[name] = number
-    return number.scores(name)
+
+    value: float | int | None
+    interval: list[float] | None = None
 
 
-def changes(before: ItemNumbers, after: ItemNumbers) -> Scores:
+Numbers: TypeAlias = dict[str, ItemNumber | PlainNumber]
+"""The numbers of a task by name."""
+
+
+def changes(before: Numbers, after: Numbers) -> Numbers:
     """Return by how much numbers of the same items changed, with paired intervals over items."""
-    scores: Scores = {}
+    differences: Numbers = {}
     for name, number in after.items():
-        if name in before and before[name].items == number.items:
-            scores |= number.minus(before[name]).scores(f"{name} change")
-    return scores
-
-
-@contextmanager
-def collecting() -> Iterator[ItemNumbers]:
-    """Collect all numbers that `scored` makes in this context."""
-    numbers: ItemNumbers = {}
-    token = COLLECTED.set(numbers)
-    try:
-        yield numbers
-    finally:
-        COLLECTED.reset(token)
+        earlier = before.get(name)
+        if not isinstance(number, ItemNumber) or not isinstance(earlier, ItemNumber):
+            continue
+        if earlier.items == number.items:
+            differences[f"{name} change"] = number.minus(earlier)
+    return differences
 
 
 def mean_of(
-    name: str,
     values: npt.ArrayLike,
     *,
     groups: Sequence[object] | None = None,
-    bounds: tuple[float | None, float | None] = (0.0, 1.0),
-) -> Scores:
-    """Return the mean of items' values (a share, where they are 0 and 1) and its interval.
+    bounds: Bounds = (0.0, 1.0),
+) -> ItemNumber:
+    """Return the mean of items' values (a share, where they are 0 and 1).
 
-    >>> mean_of("accuracy", [1, 1, 0, 1, 1, 0, 1, 1])["accuracy"]
+    >>> mean_of([1, 1, 0, 1, 1, 0, 1, 1]).value
     0.75
     """
     numbers = np.asarray(values, dtype=float)
 
-    def mean(indices: npt.NDArray[np.int64]) -> float:
+    def mean(indices: Indices) -> float:
         return float(numbers[indices].mean())
 
-    return scored(name, mean, len(numbers), groups=groups, bounds=bounds)
+    return ItemNumber(mean, len(numbers), groups, bounds)
 
 
-def similarity_scores(
-    name: str, left: npt.NDArray[Any], right: npt.NDArray[Any], gold: npt.NDArray[Any]
-) -> Scores:
-    """Return Spearman's correlation of cosines with human scores, and its interval over pairs.
+def similarity_number(
+    left: npt.NDArray[Any], right: npt.NDArray[Any], gold: npt.NDArray[Any]
+) -> ItemNumber:
+    """Return Spearman's correlation of cosines with human scores, over pairs.
 
     Args:
         left, right: vectors [n, d] of the first and second sentences.
         gold: the human scores [n].
 
     >>> right = np.array([[1.0, 0, 0], [1, 1, 0], [1, 1, 0.5]])
-    >>> similarity_scores("x", np.eye(3), right, np.array([5, 3, 1]))["x"]
+    >>> similarity_number(np.eye(3), right, np.array([5, 3, 1])).value
     1.0
     """
     cosines = (_unit(left) * _unit(right)).sum(1)
 
-    def correlation(indices: npt.NDArray[np.int64]) -> float:
+    def correlation(indices: Indices) -> float:
         return round(float(stats.spearmanr(cosines[indices], gold[indices]).statistic), 12)
 
-    return scored(name, correlation, len(gold), bounds=(-1.0, 1.0))
+    return ItemNumber(correlation, len(gold), bounds=(-1.0, 1.0))
 
 
-def retrieval(left: npt.NDArray[Any], right: npt.NDArray[Any], *, centre: bool = True) -> Scores:
-    """Return the share of sentences whose nearest neighbour in the other language translates them.
+def retrieval(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> ItemNumber:
+    """Return the share of sentences whose nearest neighbour in the other language translates them,
+    the mean of both directions.
+
+    Each language's mean is subtracted, which takes the language itself out.
 
     Args:
         left, right: vectors [n, d] of aligned sentences of two languages.
-        centre: whether each language's mean is subtracted, which takes the language itself out.
 
-    Returns:
-        The share "there" (from left to right), "back", and their "mean", with intervals.
-
-    >>> retrieval(np.eye(4), np.eye(4))["mean"]
+    >>> retrieval(np.eye(4), np.eye(4)).value
     1.0
     """
-    if centre:
-        left = left - left.mean(0)
-        right = right - right.mean(0)
+    left = left - left.mean(0)
+    right = right - right.mean(0)
     cosines = _unit(left) @ _unit(right).T
     diagonal = np.arange(len(left))
     forward_hits = cosines.argmax(1) == diagonal
     backward_hits = cosines.argmax(0) == diagonal
-    return {
-        **mean_of("there", forward_hits),
-        **mean_of("back", backward_hits),
-        **mean_of("mean", (forward_hits + 0.0 + backward_hits) / 2),
-    }
+    return mean_of((forward_hits + 0.0 + backward_hits) / 2)
 
 
 def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -185,7 +166,7 @@ def probe(
     test_labels: npt.NDArray[np.integer],
     *,
     groups: Sequence[object] | None = None,
-) -> Scores:
+) -> Numbers:
     """Train a linear probe on vectors with labels; return its test accuracy and Matthews'
     correlation.
 
@@ -221,15 +202,29 @@ def probe(
     with torch.no_grad():
         test_logits = test_features @ weight[:, :-1].T + weight[:, -1]
         predicted = test_logits.argmax(1).numpy()
-    labels = np.asarray(test_labels)
+    return classification(predicted, np.asarray(test_labels), groups=groups)
 
-    def correlation(indices: npt.NDArray[np.int64]) -> float:
+
+def classification(
+    predicted: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    *,
+    groups: Sequence[object] | None = None,
+) -> Numbers:
+    """Return the accuracy and Matthews' correlation of predicted classes [n]."""
+
+    def correlation(indices: Indices) -> float:
         return matthews(predicted[indices], labels[indices])
 
     return {
-        **mean_of("accuracy", predicted == labels, groups=groups),
-        **scored("matthews", correlation, len(labels), groups=groups, bounds=(-1.0, 1.0)),
+        "accuracy": mean_of(predicted == labels, groups=groups),
+        "matthews": ItemNumber(correlation, len(labels), groups, (-1.0, 1.0)),
     }
+
+
+def largest_class(labels: npt.NDArray[np.int64]) -> PlainNumber:
+    """Return the share of the largest class of labels [n]."""
+    return PlainNumber(float(np.bincount(labels).max() / len(labels)))
 
 
 def pair_features(
@@ -257,8 +252,8 @@ def probe_pairs(
     vectors: Callable[[list[str]], npt.NDArray[np.float32]],
     train: LabelledPairs,
     test: LabelledPairs,
-) -> Scores:
-    """Return the scores of `probe` on pairs of sentences.
+) -> Numbers:
+    """Return the numbers of `probe` on pairs of sentences.
 
     `largest_class` is the share of the test's largest class.
 
@@ -269,7 +264,7 @@ def probe_pairs(
     test_features = pair_features(vectors(test.left), vectors(test.right))
     return {
         **probe(train_features, train.labels, test_features, test.labels),
-        "largest_class": float(np.bincount(test.labels).max() / len(test.labels)),
+        "largest_class": largest_class(test.labels),
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.run import BadInput
-from headscan_lab.evaluation.scores import LabelledPairs, Scores, probe, probe_pairs
+from headscan_lab.evaluation.scores import LabelledPairs, Numbers, probe, probe_pairs
 from headscan_lab.evaluation.task import TASKS, Evaluated, Task
 
 
@@ -56,8 +56,8 @@ def cola(subject: Evaluated) -> tuple[Labelled, Labelled]:
 
 def _probed(
     subject: Evaluated, train: Labelled, test: Labelled, groups: Sequence[object] | None = None
-) -> Scores:
-    """Return the scores of a linear probe on sentence vectors."""
+) -> Numbers:
+    """Return the numbers of a linear probe on sentence vectors."""
     return probe(
         subject.vectors(train.sentences),
         train.labels,
@@ -75,7 +75,7 @@ class Cola(Task):
 
     folder: ClassVar[str] = "cola"
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         train, test = cola(subject)
         publications = subject.sample(sources(subject.sets / "cola" / "in_domain_dev.tsv"))[0]
         return _probed(subject, train, test, groups=publications)
@@ -104,7 +104,7 @@ class Sentiment(Task):
 
     folder: ClassVar[str] = "sst2"
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         train, test = sst2(subject)
         return _probed(subject, train, test)
 
@@ -175,21 +175,17 @@ class SentencePairs(Task):
 
     test: ClassVar[str] = "dev.tsv"
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         folder = subject.sets / self.folder
         train = _labelled_pairs(subject.sample(read_pairs(folder / "train.tsv"))[0])
         test_pairs = subject.sample(read_pairs(folder / self.test))[0]
-        scores: Scores = {}
+        numbers: Numbers = {}
         for language in sorted({pair.language for pair in test_pairs}):
             test = _labelled_pairs([pair for pair in test_pairs if pair.language == language])
             suffix = f" {language}" if language else ""
-            for name, value in probe_pairs(subject.vectors, train, test).items():
-                if name.endswith("_interval"):
-                    number = name.removesuffix("_interval")
-                    scores[f"{number}{suffix}_interval"] = value
-                else:
-                    scores[f"{name}{suffix}"] = value
-        return scores
+            for name, number in probe_pairs(subject.vectors, train, test).items():
+                numbers[f"{name}{suffix}"] = number
+        return numbers
 
 
 def _register_pairs(name: str, folder: str, test: str) -> None:

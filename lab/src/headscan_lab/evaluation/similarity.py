@@ -11,10 +11,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput
-from headscan.statistics.uncertainty import Floats, clustered
+from headscan.statistics.uncertainty import Floats
 from headscan.text import PairSet
 from headscan.text import synonyms as shipped_synonyms
-from headscan_lab.evaluation.scores import Scores, retrieval, similarity_scores
+from headscan_lab.evaluation.scores import (
+    ItemNumber,
+    Numbers,
+    PlainNumber,
+    retrieval,
+    similarity_number,
+)
 from headscan_lab.evaluation.task import TASKS, Evaluated, Task
 
 
@@ -49,7 +55,7 @@ class Translations(Task):
     folder: ClassVar[str] = "pud"
     tokens: ClassVar[int] = 400  # a sentence in each language
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         files = sorted((subject.sets / "pud").glob("*.json"))
         if not files:
             raise BadInput(f"{subject.sets / 'pud'} holds no .json.")
@@ -59,13 +65,11 @@ class Translations(Task):
         if "en" not in vectors:
             raise BadInput(f"{files[0]} has no English sentences.")
 
-        scores: Scores = {}
-        for language, translations in sorted(vectors.items()):
-            if language != "en":
-                shares = retrieval(vectors["en"], translations)
-                scores[language] = shares["mean"]
-                scores[f"{language}_interval"] = shares["mean_interval"]
-        return scores
+        return {
+            language: retrieval(vectors["en"], translations)
+            for language, translations in sorted(vectors.items())
+            if language != "en"
+        }
 
 
 def read_stsb(path: str | Path) -> tuple[list[str], list[str], Floats]:
@@ -86,15 +90,15 @@ class Similarity(Task):
     folder: ClassVar[str] = "stsb"
     tokens: ClassVar[int] = 100  # a pair in each language
 
-    def scores(self, subject: Evaluated) -> Scores:
-        scores: Scores = {}
+    def numbers(self, subject: Evaluated) -> Numbers:
+        numbers: Numbers = {}
         for path in sorted((subject.sets / "stsb").glob("stsb-*-test.csv")):
             left, right, gold = subject.sample(*read_stsb(path))
             language = path.stem.split("-")[1]
-            scores |= similarity_scores(
-                f"spearman {language}", subject.vectors(left), subject.vectors(right), gold
+            numbers[f"spearman {language}"] = similarity_number(
+                subject.vectors(left), subject.vectors(right), gold
             )
-        return scores
+        return numbers
 
 
 def synonyms(
@@ -104,7 +108,7 @@ def synonyms(
     pairs: PairSet | None = None,
     draws: int = 1000,
     seed: int = 0,
-) -> Scores:
+) -> Numbers:
     """Return the mean cosine of synonyms' input embeddings, and that of the same words paired at
     random.
 
@@ -141,18 +145,16 @@ def synonyms(
             all_pairings = float(cosines[np.ix_(indices, indices)].mean())
             return synonym_weight * paired + random_weight * all_pairings
 
-        return clustered(weighted_sum, count)
+        return ItemNumber(weighted_sum, count).interval
 
+    p_value = float((1 + (shuffled >= synonym_mean).sum()) / (1 + draws))
     return {
-        "synonyms": synonym_mean,
-        "synonyms_interval": interval(1, 0),
-        "random": random_mean,
-        "random_interval": interval(0, 1),
-        "gain": synonym_mean - random_mean,
-        "gain_interval": interval(1, -1),
-        "spread": float(shuffled.std()),
-        "p_value": float((1 + (shuffled >= synonym_mean).sum()) / (1 + draws)),
-        "pairs": count,
+        "synonyms": PlainNumber(synonym_mean, interval(1, 0)),
+        "random": PlainNumber(random_mean, interval(0, 1)),
+        "gain": PlainNumber(synonym_mean - random_mean, interval(1, -1)),
+        "spread": PlainNumber(float(shuffled.std())),
+        "p_value": PlainNumber(p_value),
+        "pairs": PlainNumber(count),
     }
 
 
@@ -188,5 +190,5 @@ class Synonyms(Task):
     set.
     """
 
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         return synonyms(subject.model, subject.tokenizer)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headscan.model.sentence import Pooling
 from headscan.model.traits import embedding_table, output_layer
 from headscan.run import BadInput, Registry
-from headscan_lab.evaluation.scores import Scores
+from headscan_lab.evaluation.scores import Numbers
 from headscan_lab.evaluation.vectors import sentence_vectors
 
 
@@ -94,7 +94,7 @@ class Task(ABC):
     optional: ClassVar[bool] = False
 
     @abstractmethod
-    def scores(self, subject: Evaluated) -> Scores:
+    def numbers(self, subject: Evaluated) -> Numbers:
         """Return the numbers of one model."""
 
 
@@ -160,11 +160,11 @@ def affordable_items(subject: Evaluated, tasks: int, name: str) -> int:
     return max(1, int(items))
 
 
-def evaluate_task(subject: Evaluated, name: str) -> Scores:
+def evaluate_task(subject: Evaluated, name: str) -> Numbers:
     """Return the numbers of one task.
 
     Raises:
         BadInput: as `tasks_for` does.
     """
     tasks_for(subject, [name])
-    return TASKS[name]().scores(subject)
+    return TASKS[name]().numbers(subject)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from headscan.run import Registry
-from headscan_lab.ledger.experiments.codebook import codes, told_apart
+from headscan_lab.ledger.experiments.codebook import FEWER_CODES, codes, told_apart
 from headscan_lab.ledger.experiments.counting import (
     BATCHES,
     rank_shares,
@@ -143,87 +143,66 @@ def _text_cosines(_seed: int) -> list[Curve]:
     return curves
 
 
-SLIDES = {
-    "svd": (
+for _id, _place, _title, _published, _across, _up, _make in (
+    (
+        "svd",
         "Singular Value Decomposition: expectation, reality",
         "Singular values of the last states",
         "Expected: an even spread. Reality: a few directions carry all.",
+        "direction",
+        "singular value over the largest",
+        _spectra,
     ),
-    "cosine": (
+    (
+        "cosine",
         "Average cosine-similarity",
-        "Average cosine of small Llamas, on a language with Zipf's law",
+        "Average cosine of two small Llamas, trained on one seed of a language with Zipf's law",
         "BERT 0.4, GPT-2 0.97.",
+        "steps of training",
+        "average cosine",
+        _cosines,
     ),
-    "closing": (
+    (
+        "closing",
         "Average cosine-similarity (closing figure)",
         "Average cosine of the shipped GPTs on stories, by layer",
         "The headless models are far below BERT and GPT.",
+        "model",
+        "average cosine",
+        _text_cosines,
     ),
-}
-enter_figure(
-    RedrawnFigure(
-        id="slides-svd",
-        document="slides",
-        place=SLIDES["svd"][0],
-        title=SLIDES["svd"][1],
-        published=SLIDES["svd"][2],
-        across="direction",
-        up="singular value over the largest",
-        log="y",
+    (
+        "zipf",
+        "Zipf's law and limitations",
+        "Shares of the commonest words",
+        "the 5 %, of 3 %, and 2 %.",
+        "rank",
+        "share of words",
+        _common_words,
     ),
-    _spectra,
-)
-enter_figure(
-    RedrawnFigure(
-        id="slides-cosine",
-        document="slides",
-        place=SLIDES["cosine"][0],
-        title=SLIDES["cosine"][1],
-        published=SLIDES["cosine"][2],
-        across="steps of training",
-        up="average cosine",
+    (
+        "memory",
+        "Faster and more memory-friendly",
+        "Memory of a step of BERT base by batch (computed, float32)",
+        "13 % and 12 % of 48 GB at batch 4, 100 % and 75 % at 64; 1.2 to 1.4 times the time.",
+        "texts of 512 tokens",
+        "GiB",
+        _memory,
     ),
-    _cosines,
-)
-enter_figure(
-    RedrawnFigure(
-        id="slides-closing",
-        document="slides",
-        place=SLIDES["closing"][0],
-        title=SLIDES["closing"][1],
-        published=SLIDES["closing"][2],
-        across="model",
-        up="average cosine",
-    ),
-    _text_cosines,
-)
-enter_figure(
-    RedrawnFigure(
-        id="slides-zipf",
-        document="slides",
-        place="Zipf's law and limitations",
-        title="Shares of the commonest words",
-        published="the 5 %, of 3 %, and 2 %.",
-        across="rank",
-        up="share of words",
-        log="xy",
-    ),
-    _common_words,
-)
-enter_figure(
-    RedrawnFigure(
-        id="slides-memory",
-        document="slides",
-        place="Faster and more memory-friendly",
-        title="Memory of a step of BERT base by batch (computed, float32)",
-        published="13 % and 12 % of 48 GB at batch 4, 100 % and 75 % at 64; 1.2 to 1.4 times the "
-        "time.",
-        across="texts of 512 tokens",
-        up="GiB",
-        log="xy",
-    ),
-    _memory,
-)
+):
+    enter_figure(
+        RedrawnFigure(
+            id=f"slides-{_id}",
+            document="slides",
+            place=_place,
+            title=_title,
+            published=_published,
+            across=_across,
+            up=_up,
+            log="y" if _id == "svd" else "xy" if _id in ("zipf", "memory") else "",
+        ),
+        _make,
+    )
 for _name, _title in {
     "bert": "English BERT (GLUE)",
     "gpt": "English GPT (LAMBADA)",
@@ -341,7 +320,7 @@ enter_figure(
 def _channel(seed: int) -> list[Curve]:
     width = lens_of(DEFAULT_MODEL).width("block.0")
     sizes = [max(1, width * part // 16) for part in range(1, 17)]
-    book = codes(DEFAULT_MODEL, seed)
+    book = codes(DEFAULT_MODEL, seed)[:FEWER_CODES]
     curves = []
     for noise in (0.0, 0.5, 1.0, 2.0):
         shares = [float(told_apart(book, noise, size, seed).mean()) for size in sizes]
@@ -350,7 +329,7 @@ def _channel(seed: int) -> list[Curve]:
 
 
 def _wipers(_seed: int) -> list[Curve]:
-    """Return the attribution of gpt-vanilla's next token, by three methods."""
+    """Return the attribution of gpt-vanilla's next token, by three methods of one scale."""
     from headscan import attribute
 
     prompt = "The wipers on the bus go swish swish"
@@ -358,7 +337,8 @@ def _wipers(_seed: int) -> list[Curve]:
     for method in ("gradient-x-input", "occlusion", "combined"):
         result = attribute(DEFAULT_MODEL, prompt, method=method)
         names = [f"{index} {token}" for index, token in enumerate(result.tokens)]
-        curves.append(Curve(method, names, [float(score) for score in result.scores]))
+        scores = np.array(result.scores)
+        curves.append(Curve(method, names, (scores / np.abs(scores).max()).tolist()))
     return curves
 
 
@@ -382,7 +362,7 @@ enter_figure(
         title="Attribution of the next token of gpt-vanilla",
         published="A highlighted prompt, 'The wipers on the bus go swish swish', of GPT-2.",
         across="token",
-        up="score",
+        up="score over the largest of its method",
     ),
     _wipers,
 )

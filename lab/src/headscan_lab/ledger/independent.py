@@ -25,3 +25,18 @@ INDEPENDENT: dict[str, str] = {
     "L2": "A random subspace loses 0.994.",
 }
 """The numbers of independent scripts by statement."""
+
+SAME_PROTOCOL: dict[tuple[str, str, str], float] = {
+    ("S3", "made here", "the commonest word of the stories"): 0.057,
+    ("S4", "gpt-vanilla", "the rows' common vector taken out"): 0.292,
+    ("S4", "stories260K", "the rows' common vector taken out"): 0.532,
+    ("S4", "babyllama-tok105", "the rows' common vector taken out"): 0.436,
+    ("S5", "made here", "head less headless, 600 steps"): 0.025,
+    ("S5", "made here", "head less headless, 200 steps, rows as trained"): 0.31,
+    ("S6", "made here", "headless less an untied head, 200 steps"): 0.499,
+    ("S6", "made here", "a tied head less an untied"): 0.527,
+    ("P4", "made here", "log 3"): 1.0986,
+}
+"""What independent code found, by statement, model and name of our number: S3 on other stories, S5
+and S6 with a model and a language of its own.
+"""

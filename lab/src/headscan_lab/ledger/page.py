@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from headscan_lab.ledger.independent import INDEPENDENT
+from headscan_lab.ledger.independent import INDEPENDENT, SAME_PROTOCOL
 from headscan_lab.ledger.run import ClaimRecord, ModelFinding, ReproduceResult, all_statements
 from headscan_lab.ledger.statement import DOCUMENTS
 from headscan_lab.ledger.untested import NOT_TESTED
@@ -22,6 +22,15 @@ works and for statements that it fails alike. Whatever is fitted is judged on da
 seen. Every statement has a planted case, whose answer is known; a statement whose planted case came
 out wrong would be *not tested*. Models that share a tokenizer count as one; where an experiment
 makes its own models, the row says so."""
+FIRST_NUMBERS = """\
+What each author would look for first:
+
+- Godey: the cone by layer of a trained model and of its random-weight control: the numbers of S1;
+  of every layer: `headscan scan MODEL --text TEXT --null`, [real models](methods/real-models.md).
+- Thrampoulidis: similarity of words and contexts with the predicted geometry, and the collapse of
+  contexts with equal supports: P7 and P8 of free features, P11 and P12 of a transformer.
+- Badger: tokens recovered at the first and at a deep block, by descent beside an exact search: A1
+  to A7 by model; by depth and size: [measurements](benchmarks.md)."""
 
 
 def ledger_page(result: ReproduceResult) -> str:
@@ -37,13 +46,17 @@ def ledger_page(result: ReproduceResult) -> str:
         *_models(result),
         *(f"- *{name}*: {meaning}" for name, meaning in (MEANINGS | NOTES).items()),
         "",
+        FIRST_NUMBERS,
+        "",
         "## The statements",
         "",
-        "| | Statement | Verdict | Numbers by model (the value nearest to the bound) | Control |",
-        "|---|---|---|---|---|",
+        "| | Statement | Verdict | Measured | Numbers by model (the value nearest to the bound) "
+        "| Control |",
+        "|---|---|---|---|---|---|",
         *(_row(record) for record in result.claims),
         "",
         *_not_tried(result),
+        *_independent(result),
         "## Not tested, and why",
         "",
         "| Document | Statement | Why |",
@@ -81,6 +94,22 @@ def _not_tried(result: ReproduceResult) -> list[str]:
     return ["## Not tried in this run", "", lead, "", *rows, ""] if rows else []
 
 
+def _independent(result: ReproduceResult) -> list[str]:
+    """Return a table of our numbers beside those that code of others found."""
+    rows = []
+    for record in result.claims:
+        for evidence in record.evidence:
+            value = SAME_PROTOCOL.get((record.id, evidence.model, evidence.name))
+            if value is not None:
+                low, high = evidence.interval
+                inside = low - 5e-4 <= value <= high + 5e-4  # it is printed with three digits
+                ours = with_interval(evidence.value, evidence.interval)
+                cells = (evidence.model, record.id, evidence.name, ours, f"{value:g}")
+                rows.append(f"| {' | '.join(cells)} | {'inside' if inside else 'outside'} |")
+    head = ["| Model | | Number | Here | Independent code | |", "|---|---|---|---|---|---|"]
+    return ["## Numbers of independent code", "", *head, *rows, ""] if rows else []
+
+
 def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
@@ -98,7 +127,14 @@ def _row(record: ClaimRecord) -> str:
         for control in finding.controls[:2]
     )
     statement = f"{record.statement} ({record.document}; {record.place})"
-    cells = (record.id, statement, verdict, numbers, controls or record.control)
+    cells = (
+        record.id,
+        statement,
+        verdict,
+        record.measured,
+        numbers,
+        controls or record.control,
+    )
     return f"| {' | '.join(map(_cell, cells))} |"
 
 

@@ -8,9 +8,12 @@ or a *misprint* where the corrected formula holds. Anything else, also where the
 it does not, the experiment cannot turn and the statement is *not tested*.
 """
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias
 
 from headscan.run import BadInput, Registry
 from headscan_lab.ledger.measurement import Measurement
@@ -152,6 +155,28 @@ def enter(statement: Statement) -> Statement:
     if statement.id in STATEMENTS._items:
         raise BadInput(f"Statement {statement.id} is entered twice.")
     return STATEMENTS.add(statement.id, statement)
+
+
+@cache
+def _texts() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files(__package__).joinpath("statements.toml").read_text("utf-8"))
+
+
+def text_of(id: str) -> dict[str, Any]:
+    """Return what `statements.toml` says of a statement, with its region."""
+    text = _texts()[id]
+    return text | {"counts": Region(**text["counts"])}
+
+
+def enter_experiment(
+    id: str, observe: Experiment, planted: Callable[[int], Measurement], **texts: str
+) -> None:
+    """Enter a statement of `statements.toml` with its experiment and its planted case.
+
+    Args:
+        texts: further fields of the statement, where they follow from the experiment.
+    """
+    enter(Statement(id=id, observe=observe, planted=planted, **(text_of(id) | texts)))
 
 
 def verdict_of(statement: Statement, observation: Observation) -> Verdict:

@@ -81,7 +81,7 @@ NOT_TESTED: tuple[tuple[str, str, str], ...] = (
     (
         "article",
         "A raw attention module lets later tokens into earlier outputs.",
-        "It follows from the missing mask; `leak_check` shows it, a test holds it.",
+        "It follows from the missing mask; `headscan flow` shows it, a test holds it.",
     ),
     (
         "article",

@@ -156,6 +156,11 @@ def _ground(
     record = windows.record()
     run.identify("the content of the text", record.sha256)
     run.identify("the tokenizer", tokenization_hash(tokenizer, packed))
+    if len(training.rows) < plan.batch:
+        raise BadInput(
+            f"The text has {len(training.rows)} windows of {plan.context} tokens to train on, "
+            f"fewer than the {plan.batch} of a batch: give a longer text or a larger --max-tokens."
+        )
     tuning_count = max(1, min(plan.windows // 2, len(held_out) // 3))
     report_count = max(1, min(plan.windows, len(held_out) - tuning_count))
     ground = Ground(

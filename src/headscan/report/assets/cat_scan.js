@@ -16,6 +16,9 @@
   const FILM = 28; // pictures in the strip at most
   const webgl = hasWebGL();
   const frequencies = clouds.flatMap((cloud) => cloud.frequency).filter((count) => count > 0);
+  const column = Headscan.data.column; // of a table, where it colours the dots; its legend, or the ends of its scale
+  const standard = column ? "column" : "frequency";
+  const shown = new Set(); // the codes of the legend that are singled out; none: all are
   const LABELS = 40; // names drawn in a cloud at most
   const HITS = 10; // tokens found that are listed
   const AROUND = 16; // characters on either side of them
@@ -75,9 +78,13 @@
     position: { words: "place in its window", ends: [0, Math.max(...clouds.flatMap((cloud) => cloud.position.map((place) => place ?? 0)), 1)], shown: (end) => end },
     density: { words: "neighbours within a tenth of the box, of the most there", ends: [0, 1], shown: (end) => (end ? "100 %" : "0 %") },
     sink: { words: "sink token (longer than three times the median of its window)", ends: [0, 1], shown: (end) => (end ? "yes" : "no") },
+    ...(column && { column: { words: column.name, ends: [0, 1], shown: (end) => column.ends[end] } }),
   };
+  const byLegend = () => choose.value === "column" && Boolean(column.legend);
 
   function colours(cloud, slide, points, ranges) {
+    const number = clouds.indexOf(cloud);
+    if (byLegend()) return column.codes[number].map((code) => (shown.size && !shown.has(code) ? Headscan.colour("hairline") : ofLegend(code)));
     const { ends } = SCALES[choose.value];
     const reach = 0.1 * Math.max(...ranges.map(([low, high]) => high - low));
     const near = (row) => points.filter((other) => Math.hypot(row[0] - other[0], row[1] - other[1], row[2] - other[2]) <= reach).length;
@@ -88,8 +95,33 @@
       position: (index) => cloud.position[index] ?? 0,
       density: (index) => counts[index] / most,
       sink: (index) => Number(slide.sinks.includes(index)),
+      column: (index) => column.shares[number][index],
     }[choose.value];
-    return points.map((_, index) => colourOf(ends[1] > ends[0] ? (value(index) - ends[0]) / (ends[1] - ends[0]) : 0));
+    return points.map((_, index) => {
+      if (value(index) === null) return Headscan.colour("muted");
+      return colourOf(ends[1] > ends[0] ? (value(index) - ends[0]) / (ends[1] - ends[0]) : 0);
+    });
+  }
+
+  // The first values of a legend are circles, the next ones in the same colours diamonds; what has no colour of its own is grey.
+  function ofLegend(code) {
+    const { colour } = column.legend[code];
+    return colour < 0 ? Headscan.colour("muted") : column.palette[colour % column.palette.length][Headscan.isDark() ? 1 : 0];
+  }
+
+  const isDiamond = (code) => column.legend[code].colour >= column.palette.length;
+  const diamonds = (cloud) => (byLegend() ? column.codes[clouds.indexOf(cloud)].map(isDiamond) : undefined);
+
+  // A button of the legend singles out its value; several may be.
+  const legend = scanner.querySelector(".column-legend");
+  const keys = [...scanner.querySelectorAll(".column-legend button")];
+  for (const key of keys) {
+    key.addEventListener("click", () => {
+      const code = Number(key.dataset.code);
+      if (!shown.delete(code)) shown.add(code);
+      key.setAttribute("aria-pressed", String(shown.has(code)));
+      redraw();
+    });
   }
 
   function colourOf(share) {
@@ -123,15 +155,16 @@
     const line = element("bdi", "context");
     const mark = element("mark");
     spaced(mark, cloud.tokens[index]);
-    const { before, after } = Headscan.later.contexts[clouds.indexOf(cloud)];
+    const { before, after, values } = Headscan.later.contexts[clouds.indexOf(cloud)];
     spaced(line, before[index] ?? "");
     line.append(mark);
     spaced(line, after[index] ?? "");
     const count = cloud.frequency[index];
     const facts = [];
-    if (count !== null) facts.push(`${count.toLocaleString("en")} times in the text`);
+    if (values) facts.push(`${column.name}: ${values[index]}`);
+    if (count) facts.push(`${count.toLocaleString("en")} times in the text`);
     if (cloud.position[index] !== null) facts.push(`position ${cloud.position[index]}`);
-    if (cloud.id[index] !== null) facts.push(`id ${cloud.id[index]}`);
+    if (cloud.id[index] !== null && cloud.id[index] >= 0) facts.push(`id ${cloud.id[index]}`);
     return [line, element("span", "soft", facts.join(" · "))];
   }
 
@@ -186,7 +219,7 @@
 
     flat(canvas, slide, size, rays) {
       const { points, ranges } = frame(this.cloud, slide);
-      Projection.draw(canvas, { points, ranges, colours: colours(this.cloud, slide, points, ranges), ink: Headscan.colour("ink"), size, rays });
+      Projection.draw(canvas, { points, ranges, colours: colours(this.cloud, slide, points, ranges), ink: Headscan.colour("ink"), size, rays, diamonds: diamonds(this.cloud) });
     }
 
     async draw(step) {
@@ -321,7 +354,7 @@
       const searching = wanted() !== "";
       return {
         mode: "markers", hoverinfo: "none", customdata: points.map((_, index) => index),
-        marker: { size, color: this.colours, opacity: searching ? 0.25 : 0.92, line: { width: 0 } },
+        marker: { size, color: this.colours, symbol: diamonds(this.cloud)?.map((one) => (one ? "diamond" : "circle")), opacity: searching ? 0.25 : 0.92, line: { width: 0 } },
       };
     }
 
@@ -466,7 +499,7 @@
     show();
   });
   choose.addEventListener("change", () => {
-    Headscan.select({ colour: choose.value === "frequency" ? "" : choose.value });
+    Headscan.select({ colour: choose.value === standard ? "" : choose.value });
     redraw();
   });
   named.addEventListener("change", show);
@@ -474,11 +507,17 @@
   scanner.addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
 
   function redraw() {
-    const { ends, shown, words } = SCALES[choose.value];
-    const bounds = ends.map((end) => shown(end).toLocaleString("en"));
-    scanner.querySelector(".scale .unit").textContent = words;
-    scanner.querySelector(".scale .low").textContent = bounds[0];
-    scanner.querySelector(".scale .high").textContent = bounds[1];
+    if (legend) legend.hidden = !byLegend();
+    scanner.querySelector(".scale").hidden = byLegend();
+    if (byLegend()) {
+      for (const key of keys) key.querySelector(".swatch").style.background = ofLegend(Number(key.dataset.code));
+    } else {
+      const { ends, shown: written, words } = SCALES[choose.value];
+      const bounds = ends.map((end) => written(end).toLocaleString("en"));
+      scanner.querySelector(".scale .unit").textContent = words;
+      scanner.querySelector(".scale .low").textContent = bounds[0];
+      scanner.querySelector(".scale .high").textContent = bounds[1];
+    }
     for (const panel of panels) {
       panel.drawFilm();
       const slide = panel.cloud.sites[slideIndex(panel.cloud, Number(slider.value))];
@@ -503,7 +542,7 @@
       slider.value = Math.round((at[which] * (steps - 1)) / Math.max(clouds[which].sites.length - 1, 1));
     }
     if (wanted() !== token) find.value = token;
-    if (colour in SCALES || !colour) choose.value = colour || "frequency";
+    if (colour in SCALES || !colour) choose.value = colour || standard;
   }
   Headscan.onSelect((changed) => {
     const before = [slider.value, find.value, choose.value].join();

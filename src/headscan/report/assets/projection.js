@@ -13,8 +13,9 @@ const Projection = (() => {
     return { forward, right, up: cross(right, forward) };
   }
 
-  // points: [k][3] inside ranges ([3][2], all of one length); colours: [k]. The origin is a ring, with a ray to each point.
-  function draw(canvas, { points, colours, ranges, ink, size = 2, rays = 0.1, eye = EYE }) {
+  // points: [k][3] inside ranges ([3][2], all of one length); colours: [k]; diamonds: [k], which points are diamonds, not circles.
+  // The origin is a ring, with a ray to each point.
+  function draw(canvas, { points, colours, ranges, ink, size = 2, rays = 0.1, eye = EYE, diamonds = [] }) {
     const context = canvas.getContext("2d");
     const { width, height } = canvas;
     const { forward, right, up } = basis(eye);
@@ -28,7 +29,7 @@ const Projection = (() => {
     };
     context.clearRect(0, 0, width, height);
     const origin = project([0, 0, 0]);
-    const flat = points.map((point, index) => ({ at: project(point), colour: colours[index] })).filter((p) => Number.isFinite(p.at[0]));
+    const flat = points.map((point, index) => ({ at: project(point), colour: colours[index], diamond: diamonds[index] })).filter((p) => Number.isFinite(p.at[0]));
     flat.sort((a, b) => b.at[2] - a.at[2]);
     context.strokeStyle = ink;
     context.globalAlpha = rays;
@@ -40,10 +41,13 @@ const Projection = (() => {
       context.stroke();
     }
     context.globalAlpha = 0.9;
-    for (const { at, colour } of flat) {
+    for (const { at, colour, diamond } of flat) {
+      const [x, y] = at;
+      const reach = 1.3 * size;
       context.fillStyle = colour;
       context.beginPath();
-      context.arc(at[0], at[1], size, 0, 2 * Math.PI);
+      if (diamond) [[x, y - reach], [x + reach, y], [x, y + reach], [x - reach, y]].forEach((corner) => context.lineTo(...corner));
+      else context.arc(x, y, size, 0, 2 * Math.PI);
       context.fill();
     }
     context.globalAlpha = 1;

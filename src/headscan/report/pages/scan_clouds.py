@@ -14,6 +14,7 @@ import numpy.typing as npt
 from headscan.measures.measure import leading
 from headscan.report.kit import Raw, Section, section
 from headscan.report.kit.words import named, number
+from headscan.report.pages.scan_colour import ColumnColours, column_colours
 from headscan.report.pages.scan_layers import models, of_model
 
 if TYPE_CHECKING:
@@ -40,10 +41,16 @@ def cat_scan(result: ScanResult) -> Section | None:
     contexts = []
     for cloud in shown_clouds:
         contexts.append({field: cloud.pop(field) for field in CONTEXT_FIELDS})
+    colours = _colours(result)
+    column = None
+    if colours is not None:
+        column = colours.data
+        for context, values in zip(contexts, colours.values, strict=True):
+            context["values"] = values
     raw = Raw(
         "scan_clouds.html.j2",
-        context={"clouds": shown_clouds},
-        data={"clouds": shown_clouds},
+        context={"clouds": shown_clouds, "column": column},
+        data={"clouds": shown_clouds, "column": column},
         scripts=("projection.js", "cat_scan.js"),
         styles=("cat_scan.css",),
         later={"contexts": contexts, **_packed_neighbours(result)},
@@ -52,7 +59,20 @@ def cat_scan(result: ScanResult) -> Section | None:
         "Each dot is the vector of one token at this layer. The ring marks the origin, the tip of "
         "a cone."
     )
-    return Section("The CAT scan", lead, [raw], "scan")
+    tables = [] if colours is None else [colours.table]
+    return Section("The CAT scan", lead, [raw, *tables], "scan")
+
+
+def _colours(result: ScanResult) -> ColumnColours | None:
+    """Return the colours of the clouds by a column; None where none was chosen."""
+    colourings = {}
+    for model in models(result):
+        if _pictured(result, model):
+            colouring = result.pictures[model].colour
+            if colouring is None:
+                return None
+            colourings[named(model)] = colouring
+    return column_colours(colourings)
 
 
 def clouds(result: ScanResult) -> list[dict[str, object]]:

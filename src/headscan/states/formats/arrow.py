@@ -11,6 +11,7 @@ from headscan.run import BadInput
 from headscan.run.memory import unpackable
 from headscan.states.columns import Table, column_types, table_refusal
 from headscan.states.location import Location
+from headscan.states.value_columns import class_names
 from headscan.states.vectors import FORMATS, StateFormat, Vectors
 
 FILE_HEAD = b"ARROW1"
@@ -53,7 +54,8 @@ def _arrow(location: Location, field: str | None) -> Vectors:
         return values
 
     types = column_types(location, table.schema, field)
-    return Table(location.path, types, table.num_rows, read).vectors(field)
+    classes = class_names(table.schema)
+    return Table(location.path, types, table.num_rows, read, classes).vectors(field)
 
 
 def _read_table(source: Any, name: str, *, is_file: bool) -> Any:

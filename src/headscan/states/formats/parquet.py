@@ -11,6 +11,7 @@ from pyarrow.parquet import ParquetFile
 from headscan.run import BadInput
 from headscan.states.columns import Table, column_types, table_refusal
 from headscan.states.location import Location
+from headscan.states.value_columns import class_names
 from headscan.states.vectors import FORMATS, StateFormat, Vectors
 
 UNPACKED_BYTES = 32 * 2**20
@@ -43,7 +44,9 @@ def _parquet(location: Location, field: str | None) -> Vectors:
         raise table_refusal(location, "Parquet", error) from error
     types = column_types(location, file.schema_arrow, field)
     columns = _Columns(file, location.path)
-    return Table(location.path, types, file.metadata.num_rows, columns.read).vectors(field)
+    classes = class_names(file.schema_arrow)
+    table = Table(location.path, types, file.metadata.num_rows, columns.read, classes)
+    return table.vectors(field)
 
 
 @dataclass(frozen=True)

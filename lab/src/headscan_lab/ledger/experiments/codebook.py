@@ -11,10 +11,11 @@ from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan_lab.ledger.measurement import Measurement, difference_of, exactly, share_of
 from headscan_lab.ledger.models import RANDOM_TWIN, lens_of, require_small
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 
-CODES = 1024  # tokens that are told apart
-DRAWS = 3  # of the noise
+CODES = 4096  # tokens that are told apart
+FEWER_CODES = 1024  # where the features that are given vary, too
+TRIALS = 4096  # draws of the noise, over all codes
 NOISES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # in spreads of a feature
 
 
@@ -30,7 +31,7 @@ def codes(kind: str, seed: int) -> Tensor:
 def told_apart(book: Tensor, noise: float, features: int, seed: int) -> np.ndarray:
     """Return which codes are found again [codes, draws] from some features with Gaussian noise.
 
-    The noise is in units of the mean spread of a feature.
+    The noise is in units of the mean spread of a feature. A small book has more draws.
     """
     width = book.shape[1]
     generator = torch.Generator().manual_seed(seed)
@@ -38,23 +39,23 @@ def told_apart(book: Tensor, noise: float, features: int, seed: int) -> np.ndarr
     seen = book[:, chosen]
     spread = float(book.std(0).mean())
     hits = []
-    for _ in range(DRAWS):
+    for _ in range(max(4, TRIALS // len(book))):
         noisy = seen + noise * spread * torch.randn(seen.shape, generator=generator)
         nearest = torch.cdist(noisy, seen).argmin(1)
         hits.append((nearest == torch.arange(len(seen))).double())
     return torch.stack(hits, 1).numpy()
 
 
-def _share(kind: str, noise: float, seed: int, features: int = 10**6) -> Measurement:
-    book = codes(kind, seed)
+def _share(book: Tensor, noise: float, seed: int, features: int = 10**6) -> Measurement:
     return share_of(f"noise of {noise:g} spreads", [told_apart(book, noise, features, seed)])
 
 
 def _worse_code(model: str, seed: int) -> Observation:
     require_small(model)
-    twin = f"{RANDOM_TWIN}{model}"
-    trained = {noise: _share(model, noise, seed) for noise in NOISES}
-    untrained = {noise: _share(twin, noise, seed) for noise in NOISES}
+    book = codes(model, seed)
+    trained = {noise: _share(book, noise, seed) for noise in NOISES}
+    book = codes(f"{RANDOM_TWIN}{model}", seed)
+    untrained = {noise: _share(book, noise, seed) for noise in NOISES}
     values = []
     for noise in NOISES:
         # Where both find all, or both next to nothing, the noise says nothing.
@@ -72,39 +73,23 @@ def _equal_books(seed: int) -> Measurement:
     generator = torch.Generator().manual_seed(seed)
     shares = []
     for draw in range(2):
-        book = torch.randn(CODES, 64, generator=generator)
+        book = torch.randn(FEWER_CODES, 64, generator=generator)
         shares.append(share_of("", [told_apart(book, 2.0, 64, seed + draw)]))
     return difference_of("two Gaussian code books", shares[0], shares[1])
 
 
-enter(
-    Statement(
-        id="A11",
-        document="article",
-        place="Noise on a Discreet Channel",
-        statement="Training makes a block's output a worse code for its input token.",
-        measured="share of 1,024 tokens found from the first block's output under noise, untrained "
-        "less trained",
-        counts=Region(0.02, None),
-        control="two Gaussian code books of one size",
-        turned_by="a difference below 0.02",
-        range="noise of 0.5 to 16 spreads of a feature, wherever the untrained or the trained "
-        "finds a tenth and not both find all",
-        observe=_worse_code,
-        planted=_equal_books,
-        command="headscan channel MODEL --text TEXT",
-    )
-)
+enter_experiment("A11", _worse_code, _equal_books)
 
 
 def _cliff(model: str, seed: int) -> Observation:
     require_small(model)
-    width = codes(model, seed).shape[1]
+    book = codes(model, seed)[:FEWER_CODES]
+    width = book.shape[1]
     values = []
     controls = []
     for noise in (0.5, 1.0, 2.0):
         sizes = [max(1, width * part // 16) for part in range(1, 17)]
-        shares = [_share(model, noise, seed, size) for size in sizes]
+        shares = [_share(book, noise, seed, size) for size in sizes]
         falls = [difference_of("", more, fewer) for fewer, more in pairwise(shares)]
         steepest = max(falls, key=lambda fall: fall.value)
         values.append(
@@ -124,26 +109,10 @@ def _cliff(model: str, seed: int) -> Observation:
 
 def _smooth(seed: int) -> Measurement:
     """Return the fall of a Gaussian code book between 12 and 16 of 64 features."""
-    book = torch.randn(CODES, 64, generator=torch.Generator().manual_seed(seed))
+    book = torch.randn(FEWER_CODES, 64, generator=torch.Generator().manual_seed(seed))
     more = share_of("", [told_apart(book, 1.0, 16, seed)])
     fewer = share_of("", [told_apart(book, 1.0, 12, seed)])
     return difference_of("a Gaussian code book, 16 less 12 of 64 features", more, fewer)
 
 
-enter(
-    Statement(
-        id="A12",
-        document="article",
-        place="Noise on a Discreet Channel",
-        statement="Recovery falls from all tokens to none at one number of features.",
-        measured="steepest fall of the share of tokens found as a sixteenth of the features goes",
-        counts=Region(0.8, None),
-        control="a Gaussian code book",
-        turned_by="a fall below 0.8",
-        range="noise of 0.5, 1 and 2 spreads of a feature; features drawn by chance",
-        published="Llama-7b: all with 2,202 of 4,096 features, none with 2,201",
-        observe=_cliff,
-        planted=_smooth,
-        command="headscan channel MODEL --text TEXT",
-    )
-)
+enter_experiment("A12", _cliff, _smooth)

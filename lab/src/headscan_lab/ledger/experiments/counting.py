@@ -17,7 +17,7 @@ from headscan.text import documents
 from headscan.text.counts import count
 from headscan.text.source import Counting
 from headscan_lab.ledger.measurement import Measurement, exactly, mean_of
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 
 PIECES = 5
 WORDS = 4000  # of a piece
@@ -86,23 +86,7 @@ def _even_words(seed: int) -> Measurement:
     return _share("the commonest of 1,000 equally common words", rank_shares(words, seed, 1))
 
 
-enter(
-    Statement(
-        id="S3",
-        document="slides",
-        place="Zipf's law and limitations",
-        statement="The commonest word of an English text is about 5 % of it.",
-        measured="share of the commonest word in five pieces of 4,000 words",
-        counts=Region(0.03, 0.09),
-        control="words that are equally common",
-        turned_by="a share outside 0.03 to 0.09",
-        range="the shipped stories; the reference of the Python language",
-        published="the 5 %, of 3 %, and 2 %",
-        models="made here",
-        observe=_commonest,
-        planted=_even_words,
-    )
-)
+enter_experiment("S3", _commonest, _even_words)
 
 BATCHES = (4, 16, 64)
 SEQUENCE = 512
@@ -186,22 +170,4 @@ def _tiny_vocabulary(_seed: int) -> Measurement:
     return exactly("V = 1,000 at batch 16", ratio, unit="times")
 
 
-enter(
-    Statement(
-        id="S8",
-        document="slides",
-        place="Faster and more memory-friendly",
-        statement="Headless pre-training needs less memory.",
-        measured="bytes of a step of BERT base with its head over those without, 512 tokens a "
-        "text, V = 30,522 (computed from the step's tensors, float32)",
-        counts=Region(1.05, None),
-        control="a head on the masked positions alone",
-        turned_by="a ratio below 1.05",
-        range="batches of 4, 16 and 64 texts",
-        published="1.14 at batch 4, 1.25 at 16, 1.33 at 64 (whole device memory, half precision)",
-        models="made here",
-        observe=_memory,
-        planted=_tiny_vocabulary,
-        command="python benchmarks/headless_step_of_a_small_bert_is_cheaper.py",
-    )
-)
+enter_experiment("S8", _memory, _tiny_vocabulary)

@@ -8,7 +8,7 @@ import headscan.ntp as ntp
 from headscan_lab import theory
 from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.measurement import Measurement, exactly
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 
 INSTANCES = 5
 WIDTH = 10
@@ -78,45 +78,8 @@ def _one_token(_seed: int) -> Measurement:
     return _largest("error at k = 1, V = 5", [subset_errors(5, 1)[1]])
 
 
-FORMULA = "five sizes: V, k = 4, 2; 5, 2; 6, 3; 7, 3; 8, 2"
-enter(
-    Statement(
-        id="P1",
-        document="paper",
-        place="Proposition 2",
-        statement="With all k-subsets as supports the max-margin logits are the centred support "
-        "matrix, and words form an equiangular tight frame.",
-        measured="largest difference of the certified solution from the centred support matrix",
-        counts=Region(None, 1e-6),
-        control="supports that are not all subsets",
-        turned_by="a difference above 1e-6",
-        range=FORMULA,
-        models="made here",
-        formula=True,
-        observe=_tight_frame,
-        planted=_other_supports,
-    )
-)
-enter(
-    Statement(
-        id="P2",
-        document="paper",
-        place="Section 4, (40c)",
-        statement="There a word and a context have the cosine √((V-1)/(k(V-k))) inside the "
-        "support, -1/√(k(V-k)(V-1)) outside.",
-        measured="largest error of the printed cosines against the certified solution",
-        counts=Region(None, 1e-4),
-        control="the corrected cosines",
-        turned_by="an error below 1e-4, as at k = 1, where both formulas agree",
-        range=FORMULA,
-        models="made here",
-        formula=True,
-        corrected="√((V-k)/(k(V-1))) inside, -√(k/((V-k)(V-1))) outside",
-        observe=_printed_cosines,
-        planted=_one_token,
-        planted_holds=True,
-    )
-)
+enter_experiment("P1", _tight_frame, _other_supports)
+enter_experiment("P2", _printed_cosines, _one_token)
 
 
 def _violations(sign: int, seed: int) -> list[float]:
@@ -146,24 +109,10 @@ def _equation_24(_model: str, seed: int) -> Observation:
     return Observation(values=values, controls=[corrected])
 
 
-enter(
-    Statement(
-        id="P3",
-        document="paper",
-        place="Equation 24",
-        statement="CE(L^in + R L^mm) is at most H + V exp(-2‖L^in‖₂) exp(-R).",
-        measured="share of trials that violate the printed bound, R = 2, 4, 8",
-        counts=Region(None, 0.0),
-        control="the bound with the sign turned",
-        turned_by="no violation",
-        range="five random instances of 6 tokens and 10 contexts",
-        models="made here",
-        formula=True,
-        corrected="exp(+2‖L^in‖₂) in place of exp(-2‖L^in‖₂)",
-        observe=_equation_24,
-        planted=lambda seed: _largest("with the sign turned", _violations(1, seed), "share"),
-        planted_holds=True,
-    )
+enter_experiment(
+    "P3",
+    _equation_24,
+    lambda seed: _largest("with the sign turned", _violations(1, seed), "share"),
 )
 
 
@@ -181,27 +130,7 @@ def _entropy_of_eight(seed: int) -> Measurement:
     return exactly("supports of eight tokens (nats)", labels.entropy(), unit="nats")
 
 
-enter(
-    Statement(
-        id="P4",
-        document="paper",
-        place="Section 5",
-        statement="The synthetic data with supports of three tokens has the entropy bound "
-        "H = 1.6597 nats.",
-        measured="largest entropy of data with 16 contexts of three tokens each",
-        counts=Region(1.6597, None),
-        control="log 3, the most there can be",
-        turned_by="an entropy of 1.6597 nats",
-        range="40 random data sets",
-        models="made here",
-        formula=True,
-        corrected="three tokens have at most log 3 = 1.0986 nats; the printed values of two data "
-        "sets are exchanged",
-        observe=_entropy_of_three,
-        planted=_entropy_of_eight,
-        planted_holds=True,
-    )
-)
+enter_experiment("P4", _entropy_of_three, _entropy_of_eight)
 
 
 def _distance_of_sums(seed: int, contexts: int) -> Measurement:
@@ -217,23 +146,4 @@ def _sums(_model: str, seed: int) -> Observation:
     return Observation(values=[_distance_of_sums(seed, 20), _distance_of_sums(seed, 2)])
 
 
-enter(
-    Statement(
-        id="P5",
-        document="paper",
-        place="Section 2",
-        statement="The soft label p_jz is the number of times z follows context j over n, the "
-        "number of all pairs.",
-        measured="largest distance of the sum of a context's soft labels from 1",
-        counts=Region(None, 1e-9),
-        control="the sum divided by the context's own count, which is 1",
-        turned_by="sums of 1, as with a single context",
-        range="20 and two contexts; five random instances of each",
-        models="made here",
-        formula=True,
-        corrected="the count divided by n π_j, that of context j, in place of n",
-        observe=_sums,
-        planted=lambda seed: _distance_of_sums(seed, 1),
-        planted_holds=True,
-    )
-)
+enter_experiment("P5", _sums, lambda seed: _distance_of_sums(seed, 1))

@@ -10,7 +10,7 @@ import headscan.ntp as ntp
 from headscan_lab import theory
 from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.measurement import Measurement, mean_of
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 from headscan_lab.theory.features import FeatureRun, train_features
 
 INSTANCES = 5
@@ -64,25 +64,7 @@ def _path_of_others(seed: int) -> Measurement:
     return mean_number("other supports' solution", values)
 
 
-enter(
-    Statement(
-        id="P6",
-        document="paper",
-        place="Theorems 1 and 2",
-        statement="As the ridge vanishes the loss reaches the entropy bound, and the logits grow "
-        "along the max-margin solution L^mm.",
-        measured="cosine with L^mm of what the logits gain in a decade of λ",
-        counts=Region(0.99, None),
-        control="the solution for other supports; CE - H over λ‖L^mm‖_*, which tends to 1",
-        turned_by="a cosine below 0.99",
-        range="λ = 1e-6 and 1e-8; three random instances",
-        models="made here",
-        formula=True,
-        observe=_path_limit,
-        planted=_path_of_others,
-        command="headscan ntp TEXT --tokenizer bytes --order 2",
-    )
-)
+enter_experiment("P6", _path_limit, _path_of_others)
 
 
 @lru_cache(maxsize=32)
@@ -140,25 +122,7 @@ def _unaligned(seed: int) -> Measurement:
     return mean_number("similarity of contexts at the start", values)
 
 
-FREE = "starts of 0.05 and 0.1; five random instances of V = 10, 95 contexts, 30 supports"
-enter(
-    Statement(
-        id="P7",
-        document="paper",
-        place="Figures 3 and 4",
-        statement="Gradient descent on free features reaches the entropy bound and the predicted "
-        "geometry of words and contexts.",
-        measured="similarity of the patterns of cosines with the predicted ones (the paper's "
-        "measure) after 10,000 steps",
-        counts=Region(0.9, None),
-        control="the start of training; CE - H",
-        turned_by="a similarity below 0.9",
-        range=FREE,
-        models="made here",
-        observe=_aligned,
-        planted=_unaligned,
-    )
-)
+enter_experiment("P7", _aligned, _unaligned)
 
 
 def _projected_cosine(seed: int, init: float) -> float:
@@ -184,22 +148,7 @@ def _others(seed: int) -> Measurement:
     return _over_starts("other supports", "cosine", _other_cosine, seed)[0]
 
 
-enter(
-    Statement(
-        id="P8",
-        document="paper",
-        place="Proposition 1",
-        statement="Contexts with equal supports collapse in an appropriate subspace.",
-        measured="mean cosine of contexts with equal supports after projection on F⊥",
-        counts=Region(0.95, None),
-        control="contexts with other supports",
-        turned_by="a cosine below 0.95",
-        range=FREE,
-        models="made here",
-        observe=_collapsed,
-        planted=_others,
-    )
-)
+enter_experiment("P8", _collapsed, _others)
 
 
 def _ratio(labels: ntp.SoftLabels, run: FeatureRun) -> float:
@@ -224,23 +173,7 @@ def _dominant(_model: str, seed: int) -> Observation:
     return Observation(values=_over_starts(name, "times", _dominance, seed))
 
 
-enter(
-    Statement(
-        id="P9",
-        document="paper",
-        place="Abstract",
-        statement="The low-rank component becomes dominant as training progresses.",
-        measured="norm of the low-rank part of the logits over that of the sparse part, at the "
-        "end over after a hundredth of the steps",
-        counts=Region(1.1, None),
-        control="the ratio after a hundredth of the steps",
-        turned_by="a quotient below 1.1",
-        range=FREE,
-        models="made here",
-        observe=_dominant,
-        planted=_exchanged_ends,
-    )
-)
+enter_experiment("P9", _dominant, _exchanged_ends)
 
 
 @cache
@@ -286,24 +219,7 @@ def _other_patterns(seed: int) -> Measurement:
     return mean_number("low-rank parts on other supports of equal sizes", rows)
 
 
-enter(
-    Statement(
-        id="P10",
-        document="paper",
-        place="Abstract",
-        statement="The low-rank component depends solely on the sparsity pattern of the "
-        "co-occurrence matrix.",
-        measured="cosine of the low-rank parts of two trainings whose labels differ on the same "
-        "supports",
-        counts=Region(0.95, None),
-        control="other supports of equal sizes; the sparse parts",
-        turned_by="a cosine below 0.95",
-        range="five random instances; labels drawn from 1 to 5",
-        models="made here",
-        observe=_pattern_alone,
-        planted=_other_patterns,
-    )
-)
+enter_experiment("P10", _pattern_alone, _other_patterns)
 
 
 def _axis_order(seed: int, init: float) -> float:
@@ -341,19 +257,4 @@ def _no_order(seed: int) -> Measurement:
     return mean_number("axes in a drawn order", values)
 
 
-enter(
-    Statement(
-        id="L5",
-        document="later",
-        place="arXiv:2505.08348",
-        statement="Strong axes of the centred supports are learned before weak ones.",
-        measured="correlation of an axis's rank with the steps until half of it is learned",
-        counts=Region(0.5, None),
-        control="axes in a drawn order",
-        turned_by="a correlation below 0.5",
-        range="starts of 0.001 and 0.01; three pieces of the shipped stories, a word of context",
-        models="made here",
-        observe=_axes_in_order,
-        planted=_no_order,
-    )
-)
+enter_experiment("L5", _axes_in_order, _no_order)

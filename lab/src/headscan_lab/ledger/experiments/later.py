@@ -1,4 +1,4 @@
-"""Statements of later papers on trained models: the head's rank, its gradient, and collisions."""
+"""Statements of later papers on trained models: the rank of the head, and its gradient."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.run import BadInput
 from headscan_lab.ledger.measurement import Measurement, exactly, mean_of
 from headscan_lab.ledger.models import lens_of, prompts
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 
 FITTED = 24  # windows that a head of low rank is fitted to
 JUDGED = 12  # windows that it is judged on
@@ -49,7 +49,7 @@ def _basis(kind: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the root L of the second moment of states, its inverse, and the logits' directions.
 
     The best directions of the logits, last, are eigenvectors of L (WᵀW) L, on states of both texts
-    that are not judged.
+    that are not judged. W has the rows less their mean, which no probability depends on.
     """
     weight = lens_of(kind).output_embeddings
     assert weight is not None
@@ -59,8 +59,10 @@ def _basis(kind: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(states.T @ states / len(states) + ridge)
     root = vectors * values**0.5 @ vectors.T
     gram = torch.zeros(()).double()
+    mean_row = weight.detach().mean(0)
     for part in weight.detach().split(8_192):
-        gram = gram + (part.T @ part).double()
+        centred = part - mean_row
+        gram = gram + (centred.T @ centred).double()
     directions = torch.linalg.eigh(root @ gram @ root).eigenvectors
     return root, vectors * values**-0.5 @ vectors.T, directions
 
@@ -129,23 +131,7 @@ def _rank_of_the_head(seed: int) -> Measurement:
     return _nats("gpt-vanilla, rank 128 of 128", losses)
 
 
-enter(
-    Statement(
-        id="L1",
-        document="later",
-        place="arXiv:2404.07647, section 5 (Godey et al.)",
-        statement="A head of low rank costs loss, whatever the model above it.",
-        measured="loss of the best head of a quarter and a third of the rank, less that of the "
-        "whole, on windows that the cut was not fitted to",
-        counts=Region(0.01, None),
-        control="the whole rank; half and three quarters",
-        turned_by="a cost below 0.01 nats a token",
-        range="a quarter and a third of the width; stories and the reference of Python, where the "
-        "model predicts them better than token counts do; fitted on other windows of both",
-        observe=_low_rank_head,
-        planted=_rank_of_the_head,
-    )
-)
+enter_experiment("L1", _low_rank_head, _rank_of_the_head)
 
 
 def _lost_gradient(kind: str, seed: int) -> Observation:
@@ -181,19 +167,4 @@ def _square_head(seed: int) -> Measurement:
     return _lost("64 tokens in 64 dimensions", gradient.result().kept_norm or 0.0)
 
 
-enter(
-    Statement(
-        id="L2",
-        document="later",
-        place="arXiv:2603.10145, abstract (Godey, Artzi)",
-        statement="The head does not hand on 95 to 99 % of the norm of the logits' gradient.",
-        measured="share of the gradient's norm that is orthogonal to the head's columns",
-        counts=Region(0.95, None),
-        control="a random subspace of as many dimensions",
-        turned_by="a share below 0.95",
-        range="both halves of the tokens",
-        observe=_lost_gradient,
-        planted=_square_head,
-        command="headscan scan MODEL --text TEXT --measures kept_gradient",
-    )
-)
+enter_experiment("L2", _lost_gradient, _square_head)

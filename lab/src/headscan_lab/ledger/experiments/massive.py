@@ -20,7 +20,7 @@ from headscan.model import Lens
 from headscan.run import BadInput
 from headscan_lab.ledger.measurement import Measurement, mean_of
 from headscan_lab.ledger.models import DEFAULT_MODEL, lens_of, prompts
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment, text_of
 
 REPEATS = 8
 ROWS = 1  # texts of a repeat
@@ -198,36 +198,5 @@ def _middle_token(seed: int) -> Measurement:
     return _number("a token in the middle of gpt-vanilla held so", gained)
 
 
-for _id, _statement, _measured, _measure, _bound in (
-    (
-        "L3",
-        "Without the first token's massive activation the compression of middle blocks goes.",
-        "matrix entropy gained at the most compressed block (share of its most), the first token "
-        "held to the others' norm",
-        _entropy_gained,
-        0.2,
-    ),
-    (
-        "L4",
-        "Without the first token's massive activation the attention sinks go.",
-        "share of the heads' attention sinks that disappears, the first token held to the others' "
-        "norm",
-        _sinks_gone,
-        0.3,
-    ),
-):
-    enter(
-        Statement(
-            id=_id,
-            document="later",
-            place="arXiv:2510.06477, ablations (Queipo-de-Llano et al.)",
-            statement=_statement,
-            measured=_measured,
-            counts=Region(_bound, None),
-            control="a token in the middle of the text held to the others' norm",
-            turned_by=f"a share below {_bound}",
-            range="both halves of the texts",
-            observe=_ablated(_measure, _measured.split(",")[0]),
-            planted=_middle_token,
-        )
-    )
+for _id, _measure in (("L3", _entropy_gained), ("L4", _sinks_gone)):
+    enter_experiment(_id, _ablated(_measure, text_of(_id)["measured"].split(",")[0]), _middle_token)

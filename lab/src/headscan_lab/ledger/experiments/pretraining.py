@@ -15,7 +15,7 @@ from headscan_lab.ledger.experiments.shape import (
 from headscan_lab.ledger.language import language
 from headscan_lab.ledger.measurement import Measurement, mean_of
 from headscan_lab.ledger.models import trained_here
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 
 SEEDS = 3  # trainings
 STEPS = (200, 600)
@@ -88,24 +88,7 @@ def _reversed(seed: int) -> Measurement:
     return _difference("the pair the other way round", "average cosine", pair, seed, STEPS[0])
 
 
-enter(
-    Statement(
-        id="S7",
-        document="slides",
-        place="Uniformity; closing figure, average cosine-similarity",
-        statement="Headless training spreads representations: their average cosine is lower.",
-        measured="average cosine of last states of small Llamas trained without a head, less with "
-        "one, on a made-up language with Zipf's law",
-        counts=Region(None, -0.02),
-        control="the same on a language without Zipf's law",
-        turned_by="a difference above -0.02",
-        range="after 200 and 600 steps",
-        models="made here",
-        observe=_spread,
-        planted=_reversed,
-        command="headscan tournament --text TEXT --arms ce,headless --seeds 5",
-    )
-)
+enter_experiment("S7", _spread, _reversed)
 
 
 def _pushed_by_entropy(_model: str, seed: int) -> Observation:
@@ -134,23 +117,7 @@ def _same_training(seed: int) -> Measurement:
     return _difference("a training less itself", "pushed", pair, seed, STEPS[0])
 
 
-enter(
-    Statement(
-        id="S5",
-        document="slides",
-        place="Zipf's law and limitations",
-        statement="Cross-entropy is what pushes words away from most hidden states.",
-        measured="share of words pushed away by most states with a head less without one, the "
-        "rows' mean taken out",
-        counts=Region(0.1, None),
-        control="the rows as trained; a head whose bias starts at the log frequencies",
-        turned_by="a difference below 0.1",
-        range="after 200 and 600 steps",
-        models="made here",
-        observe=_pushed_by_entropy,
-        planted=_same_training,
-    )
-)
+enter_experiment("S5", _pushed_by_entropy, _same_training)
 
 
 def _near_next(_model: str, seed: int) -> Observation:
@@ -171,21 +138,4 @@ def _same_next(seed: int) -> Measurement:
     return _difference("a training less itself", "next", ("zipf", "zipf"), seed, STEPS[0])
 
 
-enter(
-    Statement(
-        id="S6",
-        document="slides",
-        place="Alignment",
-        statement="Headless training brings a hidden state near the embedding of the word that "
-        "follows.",
-        measured="cosine of a last state with the next token's embedding, headless less with an "
-        "untied head",
-        counts=Region(0.1, None),
-        control="a tied head",
-        turned_by="a difference below 0.1",
-        range="after 200 and 600 steps",
-        models="made here",
-        observe=_near_next,
-        planted=_same_next,
-    )
-)
+enter_experiment("S6", _near_next, _same_next)

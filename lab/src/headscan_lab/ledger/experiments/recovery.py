@@ -30,11 +30,11 @@ from headscan_lab.ledger.models import (
     require_family,
     require_small,
 )
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, Region, enter_experiment, text_of
 
 Decoding = Literal["nearest", "pinv"]
 LENGTH = 6
-TUNING_PROMPTS = 4
+TUNING_PROMPTS = 16  # four favour another setting under another seed
 PROMPTS = 20  # that are judged
 LARGE_PROMPTS = 4  # of a model with a large vocabulary
 STEPS = 150
@@ -55,10 +55,6 @@ DIRECT = (
     preset("seed-direct"),
 )
 PUBLISHED = {"indirect": preset("seed"), "direct": preset("seed-direct")}
-TUNED_OVER = (
-    "the optimiser (Adam, SGD), rate, start and decoding are searched on four held-out prompts; "
-    "the whole choice of 150 and 300 steps is shown"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +66,8 @@ class Recovery:
         untrained: whether the weights are drawn anew.
         extra: a prompt's own tokens and so many others are allowed; None: the whole vocabulary.
         scored: all tokens, or those without an output of their own.
+        prompts: how many are judged.
+        doublings: how many times the steps are doubled, from 150 on.
     """
 
     at: str = "block.0"
@@ -77,6 +75,13 @@ class Recovery:
     extra: int | None = None
     untrained: bool = False
     scored: Literal["all", "hidden"] = "all"
+    prompts: int = PROMPTS
+    doublings: int = 1
+
+    @property
+    def steps(self) -> list[int]:
+        """The whole choice of steps."""
+        return [STEPS * 2**doubling for doubling in range(self.doublings + 1)]
 
 
 @dataclass(eq=False)
@@ -174,14 +179,13 @@ def _tuned(lens: Lens, kind: str, recovery: Recovery, seed: int) -> Tuned:
 
 @lru_cache(maxsize=64)
 def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ...]:
-    """Return the shares that a tuned descent finds after 150 and 300 steps, the published descent,
-    and (where every output is given) an exact search.
+    """Return the shares that a tuned descent finds after each number of steps, then that of the
+    published descent, and (where every output is given) of an exact search.
     """
     lens = random_lens(kind, seed) if kind in ("llama", "gpt2") else lens_of(kind)
     large = lens.input_embeddings.numel() > LARGE_TABLE
     tuned = _tuned(lens, kind, recovery, seed)
-    count = 4 * PROMPTS if recovery.scored == "hidden" else PROMPTS  # one token a prompt
-    task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else count)
+    task = _task(lens, kind, recovery, seed, LARGE_PROMPTS if large else recovery.prompts)
     chance = 1 / task.ready.vocabulary_size
     settings = tuned.settings
     way = (
@@ -189,7 +193,7 @@ def recovered(kind: str, recovery: Recovery, seed: int) -> tuple[Measurement, ..
         f"start {settings.init}, {tuned.decoding}"
     )
     shares = []
-    for steps in (STEPS, 2 * STEPS):
+    for steps in recovery.steps:
         tokens = _decoded(task, replace(settings, steps=steps), tuned.decoding)
         hits = _hits(tokens, task, recovery.scored)
         shares.append(share_of(f"{steps} steps ({way})", [hits.numpy()], chance=chance))
@@ -229,15 +233,15 @@ def _searched(task: _Task, chance: float) -> Measurement:
 
 def _observation(shares: tuple[Measurement, ...], region: Region) -> Observation:
     """Return what was found; *optimiser* where a descent fails and a search finds the prompt."""
-    short, long, published, searched = shares
+    *values, published, searched = shares
     note: Literal["", "optimiser"] = ""
     why = ""
     found_enough = region.high if region.low is None else region.low
     assert found_enough is not None
-    if searched.value > 0.9 and long.value <= found_enough:
+    if searched.value > 0.9 and values[-1].value <= found_enough:
         note = "optimiser"
         why = "A search finds the prompt in the same outputs (arXiv:2510.15511 proves it unique)."
-    return Observation(values=[short, long], controls=[published, searched], note=note, why=why)
+    return Observation(values=values, controls=[published, searched], note=note, why=why)
 
 
 def _shuffled(kind: str, recovery: Recovery) -> Callable[[int], Measurement]:
@@ -271,31 +275,17 @@ def _open(recovery: Recovery) -> Callable[[int], Measurement]:
     return measured
 
 
-_FOUND = "prompts of six tokens that a tuned descent finds"
-MEASURED = {
-    "all": f"share of the tokens of 20 {_FOUND}",
-    "hidden": f"share of the first tokens, whose own output is hidden, of 80 {_FOUND}",
-}
+MEASURED = {"all": "tokens", "hidden": "first tokens, whose own output is hidden,"}
 Suits = Literal["gpt2", "llama", "gpt2 or llama"]
 
 
-def _enter(
-    id: str,
-    place: str,
-    statement: str,
-    counts: Region,
-    recovery: Recovery,
-    family: Suits,
-    *,
-    large: bool = False,
-    published: str = "",
-    command: str = "",
-) -> None:
+def _enter(id: str, recovery: Recovery, family: Suits, *, large: bool = False) -> None:
     """Enter a statement that a method finds a prompt, or does not.
 
     Args:
         large: whether it is tried on large models, too; small ones are then tried in 8 bits beside.
     """
+    counts: Region = text_of(id)["counts"]
 
     def observe(model: str, seed: int) -> Observation:
         if family == "gpt2 or llama":
@@ -313,111 +303,30 @@ def _enter(
         return observation
 
     works = counts.low is not None
-    enter(
-        Statement(
-            id=id,
-            document="article",
-            place=place,
-            statement=statement,
-            measured=MEASURED[recovery.scored],
-            counts=counts,
-            control="a search of the same outputs; the published settings",
-            turned_by=f"a share outside: {counts} counts",
-            range=TUNED_OVER,
-            observe=observe,
-            planted=_shuffled(DEFAULT_MODEL, recovery) if works else _open(recovery),
-            published=published,
-            command=command,
-        )
+    steps = " and ".join(map(str, recovery.steps))
+    enter_experiment(
+        id,
+        observe,
+        _shuffled(DEFAULT_MODEL, recovery) if works else _open(recovery),
+        measured=f"share of the {MEASURED[recovery.scored]} of {recovery.prompts} prompts of six "
+        "tokens that a tuned descent finds",
+        turned_by=f"a share outside: {counts} counts",
+        range=f"the optimiser (Adam, SGD), rate, start and decoding are searched on "
+        f"{TUNING_PROMPTS} held-out prompts; the whole choice of {steps} steps is shown",
     )
 
 
-RESTRICTED = "Restricted Vocabulary Input Representation"
-BIG = "Big models exhibit accurate input representations"
-HIDDEN = "Information between tokens"
-_enter(
-    "A1",
-    RESTRICTED,
-    "Restricted to the prompt's own words, the first block of trained GPT-2 gives the prompt.",
-    Region(0.8, None),
-    Recovery(extra=0),
-    "gpt2",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --vocabulary 'The sky is blue.' "
-    "--method indirect",
-)
-_enter(
-    "A2",
-    RESTRICTED,
-    "With thirteen more words allowed the first block of trained GPT-2 gives a wrong sentence.",
-    Region(None, 0.5),
-    Recovery(extra=13),
-    "gpt2",
-    published="' day or day blue or'",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --vocabulary 'The sky is blue or "
-    "red depending on the time of day.' --method indirect",
-)
-_enter(
-    "A3",
-    RESTRICTED,
-    "With thirteen more words allowed the first block of untrained GPT-2 gives the prompt.",
-    Region(0.8, None),
-    Recovery(extra=13, untrained=True),
-    "gpt2",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0 weights=fresh:0' "
-    "--method indirect",
-)
-_enter(
-    "A4",
-    RESTRICTED,
-    "From deep blocks of trained GPT-2 the prompt is rarely recovered, even where few words are "
-    "allowed.",
-    Region(None, 0.5),
-    Recovery(at="deep", extra=13),
-    "gpt2",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --at block.10 --method indirect",
-)
-_enter(
-    "A5",
-    "Direct Input Representation",
-    "Direct inversion of trained GPT-2 gives gibberish.",
-    Region(None, 0.2),
-    Recovery(method="direct"),
-    "gpt2",
-    published="' precarious NeighNASA Someonetre'",
-    command="headscan invert MODEL --prompt 'This is a prompt sentence' --method "
-    "direct:preset=seed",
-)
-_enter(
-    "A6",
-    BIG,
-    "The first block of trained Llama gives the prompt but for a token or two.",
-    Region(0.6, None),
-    Recovery(),
-    "llama",
-    large=True,
-    published="'The sky is blue2' of 7B, exact of 13B after two blocks",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --at block.0 --method indirect",
-)
-_enter(
-    "A7",
-    BIG,
-    "Deep blocks of a small trained Llama give gibberish.",
-    Region(None, 0.2),
-    Recovery(at="deep"),
-    "llama",
-    published="7B, 12 blocks: 'havior skyichtetfiterson'",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --at block.11 --method indirect",
-)
+_enter("A1", Recovery(extra=0), "gpt2")
+_enter("A2", Recovery(extra=13), "gpt2")
+_enter("A3", Recovery(extra=13, untrained=True), "gpt2")
+_enter("A4", Recovery(at="deep", extra=13), "gpt2")
+_enter("A5", Recovery(method="direct"), "gpt2")
+_enter("A6", Recovery(), "llama", large=True)
+_enter("A7", Recovery(at="deep", prompts=2 * PROMPTS, doublings=2), "llama")
 _enter(
     "A8",
-    HIDDEN,
-    "A token whose output is hidden is not found again in trained models.",
-    Region(None, 0.2),
-    Recovery(at="block.0[:, 1:, :]", scored="hidden"),
+    Recovery(at="block.0[:, 1:, :]", scored="hidden", prompts=4 * PROMPTS),
     "gpt2 or llama",
-    published="'masterlex is blue2', 'lex score2 seven years ago'",
-    command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0[:, 1:, :]' --method "
-    "indirect",
 )
 
 
@@ -447,22 +356,4 @@ def _sequence_with_prefix(seed: int) -> Measurement:
     return _in_sequence("", seed).controls[0]
 
 
-enter(
-    Statement(
-        id="A10",
-        document="article",
-        place="Sequential Input Representation",
-        statement="Inverting one token after another does not recover the prompt, so that the "
-        "sequence is not to blame.",
-        measured="share of tokens found one after another without their prefix, as published",
-        counts=Region(None, 0.5),
-        control="the same with the prefix committed",
-        turned_by="a share above 0.5",
-        range="two models, 20 prompts each; Adam from the embeddings' scale",
-        models="made here",
-        observe=_in_sequence,
-        planted=_sequence_with_prefix,
-        command="headscan invert MODEL --prompt 'The sky is blue.' --at 'block.0 weights=fresh:0' "
-        "--method sequential:prefix=false",
-    )
-)
+enter_experiment("A10", _in_sequence, _sequence_with_prefix)

@@ -12,7 +12,7 @@ from headscan.model import Lens
 from headscan.run import BadInput
 from headscan_lab.ledger.measurement import Measurement, mean_of
 from headscan_lab.ledger.models import LARGE_TABLE, RANDOM_TWIN, lens_of, prompts
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 
 Numbers = npt.NDArray[np.float64]
 REPEATS = 5  # pieces of text
@@ -114,23 +114,10 @@ def _planted(name: str, measure: Callable[[Numbers], float]) -> Callable[[int], 
     return measured
 
 
-enter(
-    Statement(
-        id="S1",
-        document="slides",
-        place="Title; Average cosine-similarity",
-        statement="Language models have cone-shaped representations: hidden states lie in a "
-        "narrow cone.",
-        measured="average cosine of all pairs of hidden states, by layer",
-        counts=Region(0.2, None),
-        control="the same model with random weights, by layer",
-        turned_by="an average cosine below 0.2 (a Gaussian cloud has 0)",
-        range="middle and last block; all positions, and without the first four",
-        published="BERT 0.4, GPT-2 0.97",
-        observe=_cone,
-        planted=_planted("average cosine", lambda cloud: float(average_cosine(cloud) or 0.0)),
-        command="headscan scan MODEL --text TEXT --null",
-    )
+enter_experiment(
+    "S1",
+    _cone,
+    _planted("average cosine", lambda cloud: float(average_cosine(cloud) or 0.0)),
 )
 
 
@@ -159,23 +146,7 @@ def _spectrum(kind: str, seed: int) -> Observation:
     return Observation(values=values)
 
 
-enter(
-    Statement(
-        id="S2",
-        document="slides",
-        place="Singular Value Decomposition: expectation, reality",
-        statement="The singular values of hidden states fall off far from evenly.",
-        measured="share of the energy on the first direction, over that of as many normal vectors",
-        counts=Region(2.0, None),
-        control="a Gaussian cloud of the same size",
-        turned_by="a share below twice that of the cloud",
-        range="middle and last block; centred and uncentred; with and without the first four "
-        "positions",
-        observe=_spectrum,
-        planted=_planted("times", _centred_top_share),
-        command="headscan scan MODEL --text TEXT",
-    )
-)
+enter_experiment("S2", _spectrum, _planted("times", _centred_top_share))
 
 
 def share_pushed_away(states: Numbers, table: Numbers) -> float:
@@ -235,20 +206,4 @@ def _random_head(seed: int) -> Measurement:
     return number("a random head on a Gaussian cloud", values, "share of words", (0.0, 1.0))
 
 
-enter(
-    Statement(
-        id="S4",
-        document="slides",
-        place="Zipf's law and limitations (Gao et al. 2019)",
-        statement="Most words of the vocabulary are pushed to directions that are negatively "
-        "correlated with most hidden states.",
-        measured="share of the head's rows whose product with more than half of the states is "
-        "negative, the rows' mean taken out (no probability depends on it)",
-        counts=Region(0.6, None),
-        control="a random head on the same states; the head as trained",
-        turned_by="a share below 0.6 (a random head has 0.5)",
-        range="all positions, and without the first four",
-        observe=_pushed_away,
-        planted=_random_head,
-    )
-)
+enter_experiment("S4", _pushed_away, _random_head)

@@ -13,7 +13,7 @@ from headscan.ntp.support_metrics import class_spread
 from headscan_lab.ledger.experiments.counting import story_labels
 from headscan_lab.ledger.experiments.free_features import mean_number
 from headscan_lab.ledger.measurement import Measurement
-from headscan_lab.ledger.statement import Observation, Region, Statement, enter
+from headscan_lab.ledger.statement import Observation, enter_experiment
 from headscan_lab.theory.features import pattern_similarity
 from headscan_lab.theory.transformer import train_transformer
 
@@ -101,27 +101,7 @@ def _untrained_transformer(seed: int) -> Measurement:
     return _at_widths("contexts at the start", "cosine", seed, lambda p: p.contexts, 0)[1]
 
 
-REAL_TEXT = "32 and 64 wide, two blocks; three pieces of the stories, three seeds"
-enter(
-    Statement(
-        id="P11",
-        document="paper",
-        place="Figure 2",
-        statement="A small transformer nears the entropy bound and the predicted geometry of "
-        "words and contexts.",
-        measured="similarity of the patterns of cosines with the predicted ones (the paper's "
-        "measure), contexts of two words of stories",
-        counts=Region(0.7, None),
-        control="the transformer at the start; CE - H",
-        turned_by="a similarity below 0.7",
-        range=REAL_TEXT,
-        models="made here",
-        observe=_transformer_turns,
-        planted=_untrained_transformer,
-        command="python benchmarks/a_transformer_on_tinystories_turns_towards_the_prediction.py "
-        "TEXT TOKENIZER",
-    )
-)
+enter_experiment("P11", _transformer_turns, _untrained_transformer)
 
 
 def _text_collapse(_model: str, seed: int) -> Observation:
@@ -135,20 +115,4 @@ def _others_on_text(seed: int) -> Measurement:
     return _at_widths("other supports", "cosine", seed, lambda point: point.other)[1]
 
 
-enter(
-    Statement(
-        id="P12",
-        document="paper",
-        place="Figure 1; section 5",
-        statement="On stories the representations of contexts that are followed by the same words "
-        "collapse.",
-        measured="mean cosine of contexts with equal supports of two words or more",
-        counts=Region(0.8, None),
-        control="contexts with other supports",
-        turned_by="a cosine below 0.8",
-        range=REAL_TEXT,
-        models="made here",
-        observe=_text_collapse,
-        planted=_others_on_text,
-    )
-)
+enter_experiment("P12", _text_collapse, _others_on_text)
