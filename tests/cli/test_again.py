@@ -41,14 +41,6 @@ def test_lists_name_the_next_command():
     assert "next: headscan checkup MODEL --text TEXT" in headscan("models").stdout
 
 
-def test_the_help_of_lists_has_the_panels_of_verbs():
-    for name in ("figures", "models", "sites", "rerun", "open"):
-        printed = headscan(name, "--help").output
-        panels = set(re.findall(r"╭─ (\w+) ", printed))
-        assert panels <= {"Input", "Output"}, (name, panels)
-        assert panels
-
-
 def test_every_verb_with_findings_can_fail_on_one():
     table = Path(__file__).parents[2] / "docs" / "findings.md"
     rows = re.findall(r"^\| \*\*HS\d+\*\*[^|]*\|([^|]+)\|", table.read_text(), flags=re.M)

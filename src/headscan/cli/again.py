@@ -8,13 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Parameter
 
 import headscan
-
-INPUT = Group("Input", sort_key=0)
-OUTPUT = Group("Output", sort_key=1)
-"""The panels of the help of commands that are no verbs."""
 
 WITH_VALUE = ("--out",)
 ALONE = ("--resume", "--overwrite", "--json", "--verbose", "-v")
@@ -168,7 +164,7 @@ def bare_app(name: str, about: str) -> App:
         name=f"headscan {name}",
         help=about,
         version_flags=[],
-        default_parameter=Parameter(negative=(), show_default=False, group=INPUT),
+        default_parameter=Parameter(negative=(), show_default=False),
     )
     app["--help"].show = False
     return app
@@ -185,7 +181,7 @@ def rerun_app(run: Callable[[Sequence[str]], int]) -> App:
         *,
         out: Annotated[
             str | None,
-            Parameter(help="Folder of the new result. Default: a new one.", group=OUTPUT),
+            Parameter(help="Folder of the new result. Default: a new one."),
         ] = None,
     ) -> int:
         words = stored_command(result) + ([] if out is None else ["--out", out])

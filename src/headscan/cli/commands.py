@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 import headscan
-from headscan.cli.again import OUTPUT, bare_app
+from headscan.cli.again import bare_app
 from headscan.cli.again import rerun_app as rerun_app
 from headscan.cli.command import (
     FAIL_ON,
@@ -29,7 +29,7 @@ from headscan.cli.listing import write_index
 from headscan.run import write_atomic
 from headscan.run.saving import finish_replacement
 
-AsJson = Annotated[bool, Parameter(help="Print the list as JSON on standard output.", group=OUTPUT)]
+AsJson = Annotated[bool, Parameter(help="Print the list as JSON on standard output.")]
 MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or example models."
 TEXT_HELP = (
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
