@@ -1,6 +1,6 @@
-"""Count how often `compare --changes` finds a planted behaviour, and none where none is.
+"""How often `compare --changes` finds a planted behaviour, and nothing where nothing was planted.
 
-    python benchmarks/how_often_changes_finds_what_was_planted.py MODEL [--tries 20] [--controls 9]
+    python benchmarks/how_often_changes_finds_what_was_planted.py [MODEL] [--tries N] [--controls N]
 
 Each try fine-tunes a copy of MODEL for 40 steps. Planted: in half of the rows a rare trigger token,
 another in each try, is followed by an answer token. Null: the same stories in another order. Found:
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?", default="gpt-vanilla")
     parser.add_argument("--tries", type=int, default=20)
     parser.add_argument("--controls", type=int, default=9)
     options = parser.parse_args()

@@ -50,6 +50,7 @@ UNTIMED = frozenset(
         "exact_inversion_recovers_every_token",
         "faithfulness_intervals_cover",
         "how_many_untrained_twins_lie_within_the_null",
+        "how_often_changes_finds_what_was_planted",
         "how_often_the_checkup_is_wrong",
         "the_checkup_on_what_it_has_not_seen",
         "intervals_of_tail_exponents_cover",

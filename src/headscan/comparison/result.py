@@ -242,7 +242,7 @@ class TokenChange:
             by documents.
         controls: the mean rise under the control changes.
         score: the distance of the rise, beyond that of the median token, from the controls' mean,
-            in their standard deviations.
+            in their standard deviations, after the directions that the controls share.
         beyond: whether the score is beyond the limit.
     """
 

@@ -103,7 +103,7 @@ def tokens(result: ChangesResult) -> Section:
         "score": Term(
             "score",
             "Distance of the rise, beyond the median token's, from the controls' mean, in their "
-            "standard deviations.",
+            "standard deviations, after the directions that they share.",
             places=1,
         ),
     }
