@@ -175,7 +175,7 @@ def _footnotes(rows: list[Row]) -> list[str]:
         footnotes.append(SINKS_NOTE)
     clusters = next((row["clusters"] for row in rows if row.get("clusters")), None)
     if clusters:
-        population = "stretches of this text like those read"
+        population = "stretches of this text of the same length"
         if clusters == "documents":
             population = "another text of this length and kind"
         footnotes.append(f"[low, high]: the 95 % interval for {population}")
