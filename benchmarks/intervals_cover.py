@@ -122,9 +122,9 @@ def states(job: Job, cache: Path) -> dict[str, torch.Tensor]:
         lens = Lens.load(job.model if job.model.startswith("gpt-") else str(folder))
         rows: list[list[int]] = []
         for document in documents(job.text):
-            ids = lens.tokenizer.encode(document, add_special_tokens=False)[
-                : 1 if len(document) < 20 else None
-            ]
+            ids = lens.tokenizer.encode(
+                document, add_special_tokens=False, split_special_tokens=True
+            )[: 1 if len(document) < 20 else None]
             many = len(ids) // job.tokens if job.documents == 1 else min(1, len(ids) // job.tokens)
             rows += [ids[k * job.tokens : (k + 1) * job.tokens] for k in range(many)]
         rows = rows[: 4 * max(16, job.documents) if job.model == "qwen" else 120]

@@ -139,6 +139,16 @@ def test_the_limit_is_read_wherever_it_is_stored(file, content, transformer_fold
     np.testing.assert_allclose(sentences(str(tmp_path)), encoder.encode(TEXTS), atol=2e-6)
 
 
+def test_an_encoder_is_scanned_from_the_folder_above_it(transformer_folder, tmp_path, monkeypatch):
+    encoder = made(transformer_folder, [pooled("mean")], {}, {})
+    encoder.save(str(tmp_path / "encoder"))
+    expected = headscan.scan(str(tmp_path / "encoder"), TEXTS)["sentence"]["average_cosine"]
+    monkeypatch.chdir(tmp_path)
+    live = library.SentenceTransformer("encoder", device="cpu")
+    for model in ("encoder", live):
+        assert headscan.scan(model, TEXTS)["sentence"]["average_cosine"] == expected
+
+
 def test_a_static_encoder_is_refused_as_one(transformer_folder, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(transformer_folder)
     static = library.SentenceTransformer(

@@ -105,3 +105,8 @@ def test_an_interrupted_pass_leaves_no_hook(error):
         model(input_ids=torch.tensor([[1, 2, 3]]))
     after = state_of(model)
     assert [name for name in before if after[name] != before[name]] == []
+
+
+def test_a_plain_module_is_refused_in_a_sentence():
+    with pytest.raises(BadInput, match=r"Linear is neither: pass its hidden states as a dict"):
+        headscan.scan(torch.nn.Linear(4, 4), ["a text"])

@@ -36,6 +36,7 @@ UNUSED = {"--damage": ("--sites", "--measures", "--nulls", "--draws")}
 
 FOLLOWING = {
     "scan": "headscan checkup {subject} --text {text}",
+    "compare": "headscan scan {subject} {second} --text {text}",
     "states": "headscan scan {folder}",
     "invert": "headscan privacy {subject} --text TEXT",
     "channel": "headscan privacy {subject} --text TEXT",
@@ -128,9 +129,12 @@ def _following(result: headscan.Result, words: list[str], folder: Path) -> str:
     if _is_stored(result):
         template = OF_VECTORS.get(protocol.verb, "" if "{text}" in template else template)
     subject = words[1] if len(words) > 1 and not words[1].startswith("-") else "MODEL"
+    second = words[2] if len(words) > 2 and not words[2].startswith("-") else ""
+    if "{second}" in template and not second:
+        return ""
     values = {
         "subject": subject,
-        "second": words[2] if len(words) > 2 else "NEW",
+        "second": second,
         "text": "TEXT" if protocol.text is None else str(protocol.text.source),
         "folder": str(folder),
     }
@@ -214,7 +218,8 @@ def rerun_app(run: Callable[[Sequence[str]], int]) -> App:
         /,
         *,
         out: Annotated[
-            str | None, Parameter(help="Folder of the new result. Default: a new one.")
+            str | None,
+            Parameter(help="Folder of the new result. Default: a new one."),
         ] = None,
     ) -> int:
         words = stored_command(result) + ([] if out is None else ["--out", out])

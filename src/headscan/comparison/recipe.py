@@ -18,6 +18,7 @@ from headscan.comparison.recipe_commands import recipe_commands
 from headscan.comparison.result import DamageResult
 from headscan.comparison.subjects import compared_subjects
 from headscan.model.partwise import PartwiseModel
+from headscan.model.rounding import RoundedOnce
 from headscan.run import BadInput, Row, Run
 from headscan.run.findings import named
 from headscan.states import SourcesLike, VectorSource
@@ -105,13 +106,14 @@ def _rounded_models(
     """Return the model and its roundings, and the path of each rounding by its name."""
     models = [first]
     paths: dict[str, Path] = {}
+    once = RoundedOnce()
     for name, allocation in allocations.items():
         formats: dict[str, dict[str, str]] = defaultdict(dict)
         for matrix, choice in zip(rated, allocation, strict=True):
             if choice.name != WHOLE:
                 formats[matrix.part][matrix.name] = choice.name
         paths[name] = (len(models),) * len(first.parts)
-        models.append(PartwiseModel(first.lens, rounding=formats))
+        models.append(PartwiseModel(first.lens, rounding=formats, once=once))
     return tuple(models), paths
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from headscan.model.lens import Lens
 from headscan.model.matrices import share_of_matrices
 from headscan.model.recording import Args, Kwargs, Stop, after_call, evaluating, replaced_forward
-from headscan.model.rounding import RoundingName, round_block
+from headscan.model.rounding import RoundedOnce, RoundingName, round_block
 from headscan.model.sites import first_tensor, input_tensor
 from headscan.run import BadInput
 
@@ -33,10 +33,10 @@ class PartwiseModel:
     own forward pass makes. A block runs within `ready`.
 
     With a `rounding` (one, or one for each matrix by its part and name) each block is rounded when
-    it runs, in a copy. With `spill` the weights of
-    blocks go to temporary files and are in memory only while they run (those packed in few bits
-    stay): so two whole models are never in memory at once. Gradients are recorded where the states
-    that a part reads need them.
+    it runs, in a copy; models of one `once` share what a part was rounded to. With `spill` the
+    weights of blocks go to temporary files and are in memory only while they run (those packed in
+    few bits stay): so two whole models are never in memory at once. Gradients are recorded where
+    the states that a part reads need them.
 
     Attributes:
         parts: their names, in order.
@@ -50,7 +50,12 @@ class PartwiseModel:
     """
 
     def __init__(
-        self, lens: Lens, *, rounding: Rounding | None = None, spill: bool = False
+        self,
+        lens: Lens,
+        *,
+        rounding: Rounding | None = None,
+        once: RoundedOnce | None = None,
+        spill: bool = False,
     ) -> None:
         if len(lens.stacks) != 1 or "head" not in lens.sites or not lens.traits.causal:
             raise BadInput(
@@ -59,6 +64,7 @@ class PartwiseModel:
             )
         self.lens = lens
         self.rounding = rounding
+        self._once = once
         self.record = lens.provenance()
         self.blocks = lens.stacks[0].blocks
         block_names = [f"block.{number}" for number in range(len(self.blocks))]
@@ -142,7 +148,8 @@ class PartwiseModel:
             self._rounded_block = deepcopy(self.blocks[_block_number(part)])
             rounding = self.rounding
             of_part = rounding if isinstance(rounding, str) else rounding.get(part, {})
-            self.bytes[part], formats = round_block(self._rounded_block, of_part)
+            once = None if self._once is None else self._once.of_part(part)
+            self.bytes[part], formats = round_block(self._rounded_block, of_part, once)
             self.formats |= formats
         try:
             yield

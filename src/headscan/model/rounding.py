@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headscan.model.matrices import matrices
+from headscan.model.matrices import Matrix, matrices
 
 RoundingName = Literal["q8_0", "q5_0", "q4_0", "q4_k", "q2_k"]
 
@@ -137,24 +137,51 @@ def _rounded_rows(rows: Tensor, format_name: str) -> Tensor:
     return round_symmetric(blocks, bits).reshape(rows.shape)
 
 
+class RoundedOnce:
+    """The rounded matrices of one part of a model, for several models that mix its roundings."""
+
+    def __init__(self) -> None:
+        self._part = ""
+        self._rounded: dict[tuple[str, str], RoundedMatrix] = {}
+
+    def of_part(self, part: str) -> "RoundedOnce":
+        """Return this, without the matrices of any other part."""
+        if part != self._part:
+            self._part = part
+            self._rounded = {}
+        return self
+
+    def rounded(self, matrix: Matrix, format_name: str) -> RoundedMatrix:
+        """Return a matrix rounded to a format, which is computed at the first call."""
+        key = (matrix.name, format_name)
+        if key not in self._rounded:
+            rows = matrix.rows.float().cpu().contiguous()
+            self._rounded[key] = rounded(rows, format_name.upper())
+        return self._rounded[key]
+
+
 def round_block(
-    block: nn.Module, rounding: RoundingName | Mapping[str, str]
+    block: nn.Module,
+    rounding: RoundingName | Mapping[str, str],
+    once: RoundedOnce | None = None,
 ) -> tuple[int, set[str]]:
     """Round the matrices of a block in place, those of experts, too.
 
     Args:
         rounding: one for all, or one for each matrix by name; others stay.
+        once: what this part was rounded to for other models; by default every matrix is rounded.
 
     Returns:
         The bytes of the block's weights when they are packed, and the formats that were used.
     """
+    once = once or RoundedOnce()
     size = sum(weight.nbytes for weight in block.parameters())
     formats: set[str] = set()
     for matrix in matrices(block):
         name = rounding if isinstance(rounding, str) else rounding.get(matrix.name)
         if name is None:
             continue
-        stored = rounded(matrix.rows.float().cpu().contiguous(), name.upper())
+        stored = once.rounded(matrix, name)
         matrix.set_rows(stored.weights)
         size += stored.bytes - matrix.weight.nbytes
         formats.add(stored.format)

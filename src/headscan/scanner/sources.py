@@ -156,7 +156,7 @@ class Subject:
 
     def _check_sites(self, model: Preparation | Lens) -> None:
         if isinstance(model, Lens):
-            self.sites(self.reading(model, self.name))  # the name stands for a text: none is read
+            self.sites(self.reading(model, []))  # any text: none is read
         elif self.plan.sites is not None:
             match_sites(self.plan.sites, possible_sites(model.size.blocks), self.name)
 

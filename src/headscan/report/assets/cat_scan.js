@@ -112,6 +112,8 @@
   const isDiamond = (code) => column.legend[code].colour >= column.palette.length;
   const diamonds = (cloud) => (byLegend() ? column.codes[clouds.indexOf(cloud)].map(isDiamond) : undefined);
 
+  const faint = (cloud) => (byLegend() && shown.size ? column.codes[clouds.indexOf(cloud)].map((code) => !shown.has(code)) : undefined);
+
   // A button of the legend singles out its value; several may be.
   const legend = scanner.querySelector(".column-legend");
   const keys = [...scanner.querySelectorAll(".column-legend button")];
@@ -352,9 +354,11 @@
 
     markers(points, size) {
       const searching = wanted() !== "";
+      const sizes = faint(this.cloud)?.map((one) => (one ? 0.4 * size : size)) ?? size;
+      const symbol = diamonds(this.cloud)?.map((one) => (one ? "diamond" : "circle"));
       return {
         mode: "markers", hoverinfo: "none", customdata: points.map((_, index) => index),
-        marker: { size, color: this.colours, symbol: diamonds(this.cloud)?.map((one) => (one ? "diamond" : "circle")), opacity: searching ? 0.25 : 0.92, line: { width: 0 } },
+        marker: { size: sizes, color: this.colours, symbol, opacity: searching ? 0.25 : 0.92, line: { width: 0 } },
       };
     }
 

@@ -200,7 +200,7 @@ def _footnotes(rows: list[Row], unit: str) -> list[str]:
         footnotes.append(SINKS_NOTE)
     clusters = next((row["clusters"] for row in rows if row.get("clusters")), None)
     if clusters:
-        population = "stretches of this text like those read"
+        population = "stretches of this text of the same length"
         if unit == "vectors":
             population = "rows like those read"
         elif clusters == "documents":
