@@ -123,9 +123,6 @@ def _following(result: headscan.Result, words: list[str], folder: Path) -> str:
     """Return the command of another verb that goes on from a result, or nothing."""
     protocol = result.protocol
     template = FOLLOWING.get(protocol.verb, "")
-    is_second_named = len(words) > 2 and not words[2].startswith("-")
-    if protocol.verb == "compare" and is_second_named and not _has_mode(words):
-        template = "headscan scan {subject} {second} --text {text}"
     if _is_stored(result):
         template = OF_VECTORS.get(protocol.verb, "" if "{text}" in template else template)
     subject = words[1] if len(words) > 1 and not words[1].startswith("-") else "MODEL"
@@ -140,11 +137,6 @@ def _following(result: headscan.Result, words: list[str], folder: Path) -> str:
     }
     command = template.format(**{key: shlex.quote(value) for key, value in values.items()})
     return command + (_window_option(result) if protocol.verb in ("train", "recover") else "")
-
-
-def _has_mode(words: Sequence[str]) -> bool:
-    """Tell whether a comparison was of changes or damage."""
-    return "--changes" in words or "--damage" in words
 
 
 def _window_option(result: headscan.Result) -> str:
