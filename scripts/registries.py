@@ -116,6 +116,7 @@ ADVICE = {
     "HS215": "train longer where it is low",
     "HS216": "train longer where it is low",
     "HS217": "train longer, or accept generalisation",
+    "HS330": "read on the page which limit is broken, or cannot be shown",
     "HS310": "protect states as the text",
     "HS311": "check the attention mask",
     "HS312": "take more features, or less noise",
@@ -150,6 +151,10 @@ ADVICE = {
     "HS701": "keep blocks in higher precision: `--keep`",
     "HS702": "keep this part in higher precision",
     "HS703": "keep these blocks",
+    "HS704": "read these tokens' contexts on the page",
+    "HS705": "read these contexts on the page",
+    "HS706": "nothing",
+    "HS707": "use the commands of the recipe on the page",
 }
 """What to do about the findings that are no conditions of a checkup, which have their own words."""
 CODES_HEAD = """# Findings

@@ -82,20 +82,21 @@ def run(command: str, folder: Path) -> str:
     return ended.stdout + ended.stderr
 
 
-def faults(page: Path) -> Iterator[tuple[Sample, list[str]]]:
-    """Yield the samples of a page, and the lines of each that are not printed."""
+def outputs(page: Path) -> Iterator[tuple[Sample, str]]:
+    """Yield the samples of a page, and what each command prints."""
     with tempfile.TemporaryDirectory() as work_folder:
         folder = Path(work_folder)
+        names: dict[str, object] = {"__name__": "__main__"}
         for step in steps(page.read_text(encoding="utf-8")):
             code = step["python"]
             if code is None:
                 name = str(page.relative_to(ROOT))
                 sample = Sample(name, step["shell"], step["printed"])
-                yield sample, differences(sample.printed, run(sample.command, folder))
+                yield sample, run(sample.command, folder)
             elif ">>>" not in code and not code.startswith(NEEDS):
                 os.chdir(folder)
                 with redirect_stdout(io.StringIO()):
-                    exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
+                    exec(compile(code, str(page), "exec"), names)
 
 
 def main() -> None:
@@ -104,13 +105,15 @@ def main() -> None:
     named = [ROOT / name for name in sys.argv[1:]]
     wrong = 0
     for page in named or pages:
-        for sample, missing in faults(page):
+        for sample, output in outputs(page):
+            missing = differences(sample.printed, output)
             wrong += len(missing)
-            print(
-                f"{'differs' if missing else 'equal'}: {sample.page}: {sample.command}", flush=True
-            )
+            verdict = "differs" if missing else "equal"
+            print(f"{verdict}: {sample.page}: {sample.command}", flush=True)
             for line in missing:
                 print(f"    not printed: {line}")
+            if missing:
+                print(output)
     sys.exit(1 if wrong else 0)
 
 

@@ -14,6 +14,7 @@ from headscan.run.errors import BadInput
 from headscan.text.counts import count
 from headscan.text.source import Counting
 from headscan.text.token_store import store_tokens
+from headscan.training import fit_tokenizer
 from tests import command_line
 from tests.reference.ntp import entropy
 
@@ -374,4 +375,13 @@ def test_a_model_of_fewer_words_is_refused_before_any_work(tmp_path):
     with pytest.raises(BadInput, match="has 100 words, the tokenizer of the count 4096"):
         headscan.ntp.run(
             TEXT, model=["gpt-vanilla", str(tmp_path / "small")], order=1, progress=progress
+        )
+    fit_tokenizer([TEXT], 300).save_pretrained(tmp_path / "other")
+    with pytest.raises(BadInput, match="gpt-vanilla has a tokenizer of its own with 4096 words"):
+        headscan.ntp.run(
+            TEXT,
+            model="gpt-vanilla",
+            tokenizer=str(tmp_path / "other"),
+            order=1,
+            progress=progress,
         )

@@ -150,3 +150,46 @@ def test_wrong_ones_are_told_before_any_work(arguments, sentence, tmp_path, monk
         True,
         False,
     ), ended.stderr
+
+
+def kinds_with_a_number():
+    """Return the variable of every kind whose findings are made with a number, by its place."""
+    made = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            func = call.func
+            kind = None
+            if isinstance(func, ast.Attribute) and func.attr == "finding":
+                has_value = any(keyword.arg == "value" for keyword in call.keywords)
+                kind = func.value if has_value else None
+            elif (
+                isinstance(func, ast.Name)
+                and func.id == "_finding"
+                and path.parent.name == "scanner"
+            ):
+                kind = call.args[0]
+            if isinstance(kind, ast.Name) and kind.id.isupper():
+                made[kind.id] = f"{path.name}:{call.lineno}"
+    return made
+
+
+def test_the_number_of_every_finding_says_what_it_is(scanned):
+    declared = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            call = node.value if isinstance(node, ast.Assign) else None
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "declare":
+                declared.setdefault(node.targets[0].id, []).append(call.args[0].value)
+    made = kinds_with_a_number()
+    assert len(made) > 30
+    silent = [
+        f"{place}: {name}"
+        for name, place in made.items()
+        if not all(KINDS[code].number for code in declared[name])
+    ]
+    assert silent == []
+    found = headscan.load(scanned).findings
+    assert found
+    assert all(finding.unit for finding in found if finding.value is not None)
+    assert f"<small>{found[0].unit}</small>" in headscan.load(scanned).page()

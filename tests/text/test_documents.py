@@ -366,3 +366,8 @@ def test_a_bomb_of_zeros_is_unpacked_little_by_little(tmp_path):
     path = write(tmp_path / "a.txt.zst", packed)
     assert len(packed) < 1 << 16
     assert max(len(chunk) for chunk in byte_chunks(path)) < 1 << 26
+
+
+def test_a_text_in_the_place_of_its_name_gets_a_hint():
+    with pytest.raises(BadInput, match="standard input with --text -"):
+        check_text("Hello world, this is text")

@@ -10,6 +10,7 @@ FAITHFUL = declare(
     "interval of the deletion gain above 0, that of insertion not below 0",
     TEST,
     "docs/attribution.md has its coverage",
+    number="deletion, minus random",
 )
 UNFAITHFUL = declare(
     "HS321",
@@ -19,6 +20,7 @@ UNFAITHFUL = declare(
     "both gains' intervals below a tenth of the random orderings' area",
     TEST,
     "as HS320",
+    number="deletion, minus random",
 )
 UNDECIDED = declare(
     "HS322",
@@ -27,6 +29,7 @@ UNDECIDED = declare(
     "The test cannot distinguish the attribution from random orderings.",
     "neither HS320 nor HS321",
     TEST,
+    number="deletion, minus random",
 )
 INCOMPLETE = declare(
     "HS323",
@@ -34,4 +37,5 @@ INCOMPLETE = declare(
     "attribute",
     "The scores do not add up to the total that the method guarantees.",
     "by more than 1 %",
+    number="missing share of the total",
 )

@@ -31,8 +31,12 @@ FURTHER = {
 `compare --changes` is listed as "changes", `compare --damage` as "damage".
 """
 
+UNUSED = {"--damage": ("--sites", "--measures", "--nulls", "--draws")}
+"""Options of the command that the one with this addition does not use."""
+
 FOLLOWING = {
     "scan": "headscan checkup {subject} --text {text}",
+    "compare": "headscan scan {subject} {second} --text {text}",
     "states": "headscan scan {folder}",
     "invert": "headscan privacy {subject} --text TEXT",
     "channel": "headscan privacy {subject} --text TEXT",
@@ -66,6 +70,23 @@ def analysis(command: str) -> list[str]:
     return words
 
 
+def without(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the words of a command without these options and their values.
+
+    >>> without(["compare", "a", "b", "--draws", "19", "--text", "t"], ["--draws"])
+    ['compare', 'a', 'b', '--text', 't']
+    """
+    kept = []
+    rest = iter(words)
+    for word in rest:
+        name, has_value, _ = word.partition("=")
+        if name not in options:
+            kept.append(word)
+        elif not has_value:
+            next(rest, None)
+    return kept
+
+
 def next_command(result: headscan.Result, folder: Path) -> str:
     """Return the command that a user of this result would run next; empty where there is none."""
     protocol = result.protocol
@@ -93,7 +114,8 @@ def _closer(result: headscan.Result, words: list[str]) -> str:
     for addition in FURTHER.get(modes[0] if modes else result.protocol.verb, ()):
         option = addition.split()[0]
         if option not in words and option not in impossible:
-            return f"{shlex.join(['headscan', *words])} {addition}"
+            kept = without(words, UNUSED.get(option, ()))
+            return f"{shlex.join(['headscan', *kept])} {addition}"
     return ""
 
 
@@ -104,13 +126,25 @@ def _following(result: headscan.Result, words: list[str], folder: Path) -> str:
     if _is_stored(result):
         template = OF_VECTORS.get(protocol.verb, "" if "{text}" in template else template)
     subject = words[1] if len(words) > 1 and not words[1].startswith("-") else "MODEL"
+    second = words[2] if len(words) > 2 and not words[2].startswith("-") else ""
+    if "{second}" in template and not second:
+        return ""
     values = {
         "subject": subject,
-        "second": words[2] if len(words) > 2 else "NEW",
+        "second": second,
         "text": "TEXT" if protocol.text is None else str(protocol.text.source),
         "folder": str(folder),
     }
-    return template.format(**{key: shlex.quote(value) for key, value in values.items()})
+    command = template.format(**{key: shlex.quote(value) for key, value in values.items()})
+    return command + (_window_option(result) if protocol.verb in ("train", "recover") else "")
+
+
+def _window_option(result: headscan.Result) -> str:
+    """Return the option by which a model reads shorter windows than the default; often empty."""
+    from headscan.text.source import CONTEXT
+
+    longest = min((record.context or CONTEXT for record in result.models), default=CONTEXT)
+    return f" --context {longest}" if longest < CONTEXT else ""
 
 
 def _is_stored(result: headscan.Result) -> bool:
@@ -176,7 +210,8 @@ def rerun_app(run: Callable[[Sequence[str]], int]) -> App:
         /,
         *,
         out: Annotated[
-            str | None, Parameter(help="Folder of the new result. Default: a new one.")
+            str | None,
+            Parameter(help="Folder of the new result. Default: a new one."),
         ] = None,
     ) -> int:
         words = stored_command(result) + ([] if out is None else ["--out", out])

@@ -17,12 +17,19 @@ from cyclopts import App, Parameter
 import headscan
 from headscan.cli.again import bare_app
 from headscan.cli.again import rerun_app as rerun_app
-from headscan.cli.command import FAIL_ON, FAIL_ON_HELP, SOURCE_HELP, Command
+from headscan.cli.command import (
+    FAIL_ON,
+    FAIL_ON_HELP,
+    MODEL_HELP,
+    SOURCE_HELP,
+    Command,
+)
 from headscan.cli.guard import shown
 from headscan.cli.listing import write_index
 from headscan.run import write_atomic
 from headscan.run.saving import finish_replacement
 
+AsJson = Annotated[bool, Parameter(help="Print the list as JSON on standard output.")]
 MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or example models."
 TEXT_HELP = (
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
@@ -205,7 +212,7 @@ def models_app() -> App:
     @app.default
     def listed(
         *,
-        json: Annotated[bool, Parameter(help="Print the list as JSON on standard output.")] = False,
+        json: AsJson = False,
     ) -> None:
         entries = headscan.available_models()
         if json:
@@ -226,10 +233,10 @@ def sites_app() -> App:
 
     @app.default
     def listed(
-        model: Annotated[str, Parameter(help=MODELS_HELP)],
+        model: Annotated[str, Parameter(help=MODEL_HELP)],
         /,
         *,
-        json: Annotated[bool, Parameter(help="Print the list as JSON on standard output.")] = False,
+        json: AsJson = False,
     ) -> None:
         lens = headscan.Lens.load(model)
         rows = lens.describe_sites()

@@ -9,6 +9,7 @@ SAME = declare(
     "Two models have the same states and the same nearest neighbours.",
     "CKA of 1 to six digits and mutual neighbours of at least 0.99",
     "rounding of float32 and float16",
+    number="lowest CKA",
 )
 PARTING = declare(
     "HS121",
@@ -16,6 +17,7 @@ PARTING = declare(
     "compare",
     "The layer from which on two models differ.",
     "CKA falls by 0.1 from site to site",
+    number="CKA",
 )
 CLOSENESS = declare(
     "HS122",
@@ -23,6 +25,7 @@ CLOSENESS = declare(
     "compare",
     "Lowest CKA between matching layers of two models.",
     "fine above 0.9, where mutual neighbours are above 0.9, too",
+    number="lowest CKA",
 )
 PARTLY_ALIGNED = declare(
     "HS123",
@@ -38,6 +41,7 @@ UNTESTED = declare(
     "The text is too short to test similarity against chance.",
     "below 19 draws",
     TEST,
+    number="draws",
 )
 BEYOND_NULL = declare(
     "HS125",
@@ -47,6 +51,7 @@ BEYOND_NULL = declare(
     "adjusted p of 0.05",
     TEST,
     "p-values of 280 halves of one text: 0.025 to 0.065 at 0.05",
+    number="share within chance",
 )
 WITHIN_NULL = declare(
     "HS126",
@@ -56,6 +61,7 @@ WITHIN_NULL = declare(
     "adjusted p above 0.05; an alarm from half of the cells",
     TEST,
     "as HS125",
+    number="share within chance",
 )
 ONE_DIRECTION = declare(
     "HS127",
@@ -63,6 +69,7 @@ ONE_DIRECTION = declare(
     "compare",
     "CKA and Procrustes measure one dominant direction only.",
     "from 0.9 of a site's variance",
+    number="share of the variance",
 )
 NEIGHBOURS_DIFFER = declare(
     "HS128",
@@ -72,6 +79,7 @@ NEIGHBOURS_DIFFER = declare(
     "neighbours by cosine.",
     "CKA of 1 to six digits, mutual neighbours below 0.99",
     "rounding of float32 and float16",
+    number="share of equal neighbours",
 )
 OVER_LIMIT = declare(
     "HS701",
@@ -80,6 +88,7 @@ OVER_LIMIT = declare(
     "The divergence of a second model's logits is not shown to be below --limit.",
     "upper end of the interval above it",
     TEST,
+    number="nats a token",
 )
 WORST_PART = declare(
     "HS702",
@@ -87,6 +96,7 @@ WORST_PART = declare(
     "compare",
     "The part whose change hurts most.",
     "always given",
+    number="nats a token",
 )
 KEEPING = declare(
     "HS703",
@@ -111,6 +121,7 @@ MOVED_TOKENS = declare(
     "Tokens whose log-probability changed further than under control changes of equal size.",
     "a prediction limit of the controls' largest score, exceeded in one of 100 cases",
     "the spread of the control changes of the run",
+    number="tokens beyond the controls",
 )
 MOVED_CONTEXTS = declare(
     "HS705",
@@ -119,6 +130,7 @@ MOVED_CONTEXTS = declare(
     "Contexts whose prediction changed further than under control changes of equal size.",
     "a prediction limit of the controls' largest divergence, exceeded in one of 100 cases",
     "the spread of the control changes of the run",
+    number="contexts beyond the controls",
 )
 LIKE_CONTROLS = declare(
     "HS706",

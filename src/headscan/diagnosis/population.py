@@ -16,6 +16,7 @@ from headscan.run import BadInput
 TOO_FEW = "too few reference models"
 
 LEAST = 4
+LEAST_PEERS = 2  # of one model's size: one healthy model is no range
 """Models that must have a number before a value is compared with theirs."""
 SIZE = 4.0
 """Models whose numbers of parameters differ by at most this factor are of about the same size."""
@@ -120,7 +121,7 @@ def beside(
 
 def highest_loss(evidence: ModelEvidence) -> tuple[float, int] | None:
     """Return the highest loss over that of counting (HS201) among the healthy models of about the
-    same size on the same text, and how many these are; None where there are none.
+    same size on the same text, and how many these are; None of fewer than `LEAST_PEERS`.
     """
     text = evidence.text
     record = evidence.record
@@ -133,7 +134,7 @@ def highest_loss(evidence: ModelEvidence) -> tuple[float, int] | None:
         alike = max(sizes) <= SIZE * min(sizes)
         if same_text and alike and "HS201" in model.values:
             ratios.append(model.values["HS201"])
-    return (max(ratios), len(ratios)) if ratios else None
+    return (max(ratios), len(ratios)) if len(ratios) >= LEAST_PEERS else None
 
 
 def _text_name(source: str | None) -> str:

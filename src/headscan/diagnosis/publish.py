@@ -25,7 +25,7 @@ def markdown(result: CheckupResult) -> str:
     text = result.protocol.text
     read = ""
     if text is not None and text.source:
-        read = f" on {text.tokens:,} tokens of {_escaped(str(text.source))}"
+        read = f" on {text.tokens:,} {text.unit} of {_escaped(str(text.source))}"
     version = result.protocol.versions.get("headscan", "")
     lines = [BEGIN, "## Checkup", "", f"headscan {version}{read}.", ""]
     for examination in result.examinations:

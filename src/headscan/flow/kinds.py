@@ -9,6 +9,7 @@ TOLD = declare(
     "Share of the earlier tokens that one output identifies.",
     "always given",
     "counted of these prompts",
+    number="share of earlier tokens",
 )
 LATER = declare(
     "HS311",
@@ -16,6 +17,7 @@ LATER = declare(
     "flow",
     "Outputs depend on later tokens: the model is not causal.",
     "above 0",
+    number="movement by later tokens",
 )
 SHARED = declare(
     "HS312",
@@ -24,4 +26,5 @@ SHARED = declare(
     "Tokens share an output, so no decoder can distinguish them.",
     "above 0",
     "of all tokens",
+    number="tokens",
 )

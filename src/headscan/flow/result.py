@@ -99,7 +99,7 @@ class FlowPart:
 
 @dataclass(frozen=True, repr=False)
 class FlowResult(Result):
-    """What tokens know of each other, site by site.
+    """How much each position depends on other tokens, site by site.
 
     `arrays` holds `leak`, `recoverable` and `margin` [sites, T, T] of the first part and `leak/K`,
     ... of part K, with entry (s, i, j) about input token i in output j.

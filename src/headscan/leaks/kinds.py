@@ -8,6 +8,7 @@ READ = declare(
     "privacy",
     "An attack names the text's tokens from what was released.",
     "the share of tokens that the best attack names is always given; a notice from 0.9",
+    number="share of the tokens",
 )
 POLICY = declare(
     "HS330",

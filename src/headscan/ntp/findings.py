@@ -42,22 +42,24 @@ def findings_of(
 
 def _data_findings(order: int, data: DataNumbers) -> list[Finding]:
     bound = data.entropy_bound
-    sentence = f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text"
+    sentence = (
+        f"No model that sees {order} tokens gets below {bound:.4g} nats a token on this text."
+    )
     findings = [BOUND.finding("notice", sentence, value=bound)]
 
     single = data.single_successor_share
     if single > MANY_SINGLE_SUCCESSORS:
         sentence = (
             f"{single:.0%} of the contexts were followed by one token only: their logits have no "
-            "finite part"
+            "finite part."
         )
         findings.append(ONE_SUCCESSOR.finding("notice", sentence, value=single))
 
     unseen = data.unseen_mass
     if unseen > UNSETTLED_MASS:
         sentence = (
-            f"about {unseen:.0%} of next occurrences would bring a successor not yet seen: the "
-            "supports are not settled"
+            f"About {unseen:.0%} of next occurrences would bring a successor not yet seen: the "
+            "supports are not settled."
         )
         findings.append(UNSETTLED.finding("notice", sentence, value=unseen))
     return findings
@@ -66,9 +68,9 @@ def _data_findings(order: int, data: DataNumbers) -> list[Finding]:
 def _rank_finding(data: DataNumbers, solution: SolutionNumbers) -> Finding:
     largest = min(data.vocabulary - 1, solution.supports)
     sentence = (
-        f"the growing part has rank {solution.rank} of the {largest:,} that "
+        f"The growing part has rank {solution.rank} of the {largest:,} that "
         f"{solution.supports:,} distinct supports of {data.vocabulary:,} tokens allow, certified "
-        f"to a relative gap of {solution.gap:.0e}"
+        f"to a relative gap of {solution.gap:.0e}."
     )
     if solution.rank >= LOW_RANK_SHARE * largest:
         return RANK.finding("notice", sentence, value=solution.rank)
@@ -83,7 +85,7 @@ def _model_findings(comparison: ModelComparison) -> list[Finding]:
 
     direction = metrics.direction
     if direction is not None:
-        sentence = f"the growing part of the logits has cosine {direction:.3f} with the prediction"
+        sentence = f"The growing part of the logits has cosine {direction:.3f} with the prediction."
         findings.append(
             DIRECTION.finding(_level(direction), sentence, value=direction, model=model)
         )
@@ -92,8 +94,8 @@ def _model_findings(comparison: ModelComparison) -> list[Finding]:
     if projected is not None:
         same = projected.same_cosine
         sentence = (
-            f"contexts with equal supports: cosine {same:.3f} after projection, "
-            f"{projected.other_cosine:.3f} between different supports"
+            f"Contexts with equal supports: cosine {same:.3f} after projection, "
+            f"{projected.other_cosine:.3f} between different supports."
         )
         findings.append(COLLAPSE.finding(_level(same), sentence, value=same, model=model))
 
@@ -101,7 +103,7 @@ def _model_findings(comparison: ModelComparison) -> list[Finding]:
     if outside > SMALL_OUTSIDE_MASS:
         sentence = (
             f"{outside:.1%} of the probability lies outside the supports: it generalises, or has "
-            "not fitted"
+            "not fitted."
         )
         findings.append(OUTSIDE.finding("notice", sentence, value=outside, model=model))
     return findings

@@ -9,6 +9,7 @@ BOUND = declare(
     "Lowest loss of any model with this context length, on this text.",
     "always given",
     "computed of this text",
+    number="nats a token",
 )
 ONE_SUCCESSOR = declare(
     "HS211",
@@ -16,6 +17,7 @@ ONE_SUCCESSOR = declare(
     "ntp",
     "Most contexts have one successor, so their logits have no finite part.",
     "above half of the contexts",
+    number="share of contexts",
 )
 UNSETTLED = declare(
     "HS212",
@@ -23,6 +25,7 @@ UNSETTLED = declare(
     "ntp",
     "More text would add successors: the supports are not final.",
     "above a tenth of next occurrences (Good-Turing estimate)",
+    number="share of next tokens",
 )
 LOW_RANK = declare(
     "HS213",
@@ -30,6 +33,7 @@ LOW_RANK = declare(
     "ntp",
     "The growing part of the logits is of low rank.",
     "below half of what the distinct supports allow",
+    number="rank",
 )
 RANK = declare(
     "HS214",
@@ -37,6 +41,7 @@ RANK = declare(
     "ntp",
     "The growing part of the logits is not of low rank.",
     "as HS213",
+    number="rank",
 )
 DIRECTION = declare(
     "HS215",
@@ -44,6 +49,7 @@ DIRECTION = declare(
     "ntp",
     "Cosine of a model's logits with those that the text predicts.",
     "fine above 0.9",
+    number="cosine",
 )
 COLLAPSE = declare(
     "HS216",
@@ -51,6 +57,7 @@ COLLAPSE = declare(
     "ntp",
     "Cosine between contexts of equal supports.",
     "fine above 0.9",
+    number="cosine",
 )
 OUTSIDE = declare(
     "HS217",
@@ -58,4 +65,5 @@ OUTSIDE = declare(
     "ntp",
     "Probability of tokens that never followed in the text.",
     "above 5 % of it",
+    number="probability",
 )

@@ -214,24 +214,34 @@ def _open(model: ModelsLike | None, loading: Loading) -> tuple[Any, Iterator[Len
         tokenizer = load_tokenizer(loading.tokenizer, None, loading.trusted)
     if not len(tokenizer):
         raise BadInput("The vocabulary is empty.")
-    _check_vocabularies(model, len(tokenizer))
+    _check_vocabularies(model, tokenizer, loading.trusted)
     return tokenizer, lenses
 
 
-def _check_vocabularies(model: ModelsLike | None, vocabulary: int) -> None:
-    """Raise BadInput for a folder whose configuration has fewer words than the count will have.
+def _check_vocabularies(model: ModelsLike | None, tokenizer: Any, trusted: bool) -> None:
+    """Raise BadInput for a folder whose configuration has fewer words than the count will have, or
+    whose tokenizer has others.
 
-    The configurations are read, not the models, so that nothing is counted in vain.
+    Configurations and tokenizers are read, not the models, so that nothing is counted in vain.
     """
+    vocabulary = len(tokenizer)
     names = [model] if isinstance(model, str | Path) else model
     if not isinstance(names, Sequence):
         return
     for name in names:
         if not isinstance(name, str | Path):
             continue
-        folder = find_source(str(name)).folder
+        origin = find_source(str(name))
+        folder = origin.folder
         if folder is None or not (folder / "config.json").is_file():
             continue
+        own = load_tokenizer(None, origin, trusted)
+        if own is not None and _words_of(own) != _words_of(tokenizer):
+            raise BadInput(
+                f"{name} has a tokenizer of its own with {len(own)} words, which is not that of "
+                f"the count with {vocabulary}: models that are compared with one count must share "
+                "its tokenizer."
+            )
         file = folder / "config.json"
         words = json.loads(file.read_text(encoding="utf-8")).get("vocab_size")
         if isinstance(words, int) and words < vocabulary:
@@ -239,6 +249,11 @@ def _check_vocabularies(model: ModelsLike | None, vocabulary: int) -> None:
                 f"{name} has {words} words, the tokenizer of the count {vocabulary}: models that "
                 "are compared with one count must share its tokenizer."
             )
+
+
+def _words_of(tokenizer: Any) -> object:
+    """Return a tokenizer's words with their numbers; where it lists none, how many there are."""
+    return tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else len(tokenizer)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ HELPS = declare(
     "A remedy improves retrieval.",
     "interval of the gain above 0",
     TEST,
+    number="gain",
 )
 NO_HELP = declare(
     "HS411",
@@ -17,6 +18,7 @@ NO_HELP = declare(
     "No remedy improves retrieval.",
     "no gain's interval above 0",
     TEST,
+    number="without a remedy",
 )
 HARMS = declare(
     "HS412",
@@ -25,6 +27,7 @@ HARMS = declare(
     "A remedy lowers retrieval.",
     "interval of the gain below 0",
     TEST,
+    number="gain",
 )
 FEW = declare(
     "HS413",
@@ -32,6 +35,7 @@ FEW = declare(
     "remedy",
     "Remedies were fitted on few vectors.",
     "below four vectors a dimension",
+    number="vectors fitted on",
 )
 COMPRESSED = declare(
     "HS414",
@@ -39,6 +43,7 @@ COMPRESSED = declare(
     "remedy",
     "The compression that finds most within a byte budget.",
     "largest nDCG@10, recall@1 or share of neighbours",
+    number="found",
 )
 LOSES = declare(
     "HS415",
@@ -47,4 +52,5 @@ LOSES = declare(
     "A compression lowers retrieval.",
     "interval of the gain below 0",
     TEST,
+    number="gain",
 )

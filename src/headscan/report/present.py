@@ -66,14 +66,15 @@ def latex(result: Result, name: str | None = None) -> str:
 
 def _tables(page: Page) -> dict[str, Table]:
     """Map titles to tables; one without a title has that of its section."""
-    from headscan.report.kit.parts import Section, Table
+    from headscan.report.kit.parts import Raw, Section, Table
 
     tables: dict[str, Table] = {}
     for section in (Section("", parts=page.head.top), *page.sections):
         for part in section.parts:
-            if isinstance(part, Table) and part.lines:
-                title = part.title or section.title
-                tables[title if title not in tables else f"{section.title}: {title}"] = part
+            table = part.table if isinstance(part, Raw) else part
+            if isinstance(table, Table) and table.lines:
+                title = table.title or section.title
+                tables[title if title not in tables else f"{section.title}: {title}"] = table
     return tables
 
 

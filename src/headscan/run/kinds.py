@@ -19,7 +19,8 @@ TEST = "a test or interval at 95 %"
 class Kind:
     """A kind of finding.
 
-    `ground` is what its threshold is based on, `wrong` how often it was false.
+    `ground` is what its threshold is based on, `wrong` how often it was false; `number` is what the
+    number of its findings is.
     """
 
     code: str
@@ -29,6 +30,7 @@ class Kind:
     threshold: str
     ground: str = CONVENTION
     wrong: str = "not counted"
+    number: str = ""
 
     def finding(
         self,
@@ -54,6 +56,7 @@ class Kind:
             model=model,
             site=site,
             value=value,
+            unit=self.number,
         )
 
 
@@ -69,6 +72,7 @@ def declare(
     threshold: str,
     ground: str = CONVENTION,
     wrong: str = "not counted",
+    number: str = "",
 ) -> Kind:
     """Return a new kind of finding, after it was registered under its code."""
-    return KINDS.add(code, Kind(code, name, verb, meaning, threshold, ground, wrong))
+    return KINDS.add(code, Kind(code, name, verb, meaning, threshold, ground, wrong, number))

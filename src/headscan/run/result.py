@@ -152,6 +152,8 @@ class Result:
     kinds: ClassVar[dict[str, type[Result]]] = {}
     looks_for: ClassVar[bool] = True
     """Whether the verb looks for findings."""
+    draws: ClassVar[bool] = True
+    """Whether the verb's results have a figure."""
     presenter: ClassVar[Presenter]
     loaded: ClassVar[bool] = False
     """Whether it was read from a folder; an instance that was loaded says so itself."""
@@ -245,7 +247,8 @@ class Result:
         ]
         names = ", ".join(model.name for model in self.models)
         head = f"{type(self).__name__}({names})" if names else f"{type(self).__name__}()"
-        return "\n".join([head, *said, "  .frame() .plot() .page() .save(folder)"])
+        plot = " .plot()" if self.draws else ""
+        return "\n".join([head, *said, f"  .frame(){plot} .page() .save(folder)"])
 
     def json(self) -> str:
         """Return result.json: `document`, and the hashes of the files that were saved with it."""

@@ -305,6 +305,7 @@ class Finding:
     model: str | None = None
     site: str | None = None
     value: float | None = None
+    unit: str = ""  # what the value is, as a page writes below it
     read: str | None = None  # the text that it stands on: so many tokens, in windows of so many
     name: str = ""  # of the code, in capitals; a checkup's conditions have a title
     passed: Literal["", "ignored", "known"] = (
@@ -314,7 +315,7 @@ class Finding:
     @property
     def details(self) -> FindingDetails:
         """Return title, advice and unit, as pages show them."""
-        return FindingDetails()
+        return FindingDetails(unit=self.unit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,8 +188,8 @@ def _cone(rows: _ModelRows) -> Finding | None:
     if not caution and LEANING / CONE_EDGE < peak < LEANING * CONE_EDGE:
         near = f" Highest: {peak:.2f}, at {narrowest['site']}, {NEAR_CONE}."
     # One running text says nothing of other texts.
-    one_text = bool(caution) or last.get("clusters") == "windows"
     things = rows.things
+    one_text = things != "vectors" and (bool(caution) or last.get("clusters") == "windows")
     if peak < LEANING:
         here = " in this text" if one_text else ""
         sentence = f"No cone{here}: {things} are nearly unrelated in direction {measured}.{near}"
@@ -223,8 +223,9 @@ def _sink(rows: _ModelRows) -> Finding | None:
     tokens = int(worst.number("tokens") or 0)
     times = worst.number("sink_length") or 0
     sentence = (
-        f"Sink tokens ({count:,} of {tokens:,}{_sink_position(worst)}) carry {energy:{style}} of "
-        f"the energy at {worst['site']}: their norms are {times:.0f} times those of other tokens."
+        f"Sink {rows.things} ({count:,} of {tokens:,}{_sink_position(worst)}) carry "
+        f"{energy:{style}} of the energy at {worst['site']}: their norms are {times:.0f} times "
+        f"those of other {rows.things}."
     )
     rank = worst.number("effective_rank")
     rank_without = worst.number(f"effective_rank{WITHOUT_SINKS}")
@@ -370,31 +371,39 @@ def _climbing(last: Row, things: str) -> Finding | None:
     encyclopaedic text, whose articles bring new directions (docs/intervals.md).
     """
     few = is_few(last.number("tokens"))
-    moved = []
-    for name in MOVING:
-        phrase = _moved(last, name, few=few)
-        if phrase:
-            moved.append(phrase)
+    changes = [_change_of(last, name, few=few) for name in MOVING]
+    told = [change.phrase for change in changes if change is not None]
+    moved = any(change.moved for change in changes if change is not None)
     rank = _value(last, "effective_rank")
-    if rank is None or not (moved or few):
+    if rank is None or not (told or few):
         return None
     tokens = last.number("tokens") or 0.0
     sentence = f"{tokens:,.0f} {things} were read"
     if few:
         sentence += f"; an alarm needs at least {FEW:,}"
     sentence += "."
+    if told:
+        sentence += f" At {last['site']} {'; '.join(told)}."
     if moved:
         sentence += (
-            f" At {last['site']} {'; '.join(moved)}. These numbers still depend on text length: "
-            "compare equal lengths, or use more text."
+            f" These numbers still depend on how many {things} were read: compare equal numbers, "
+            "or read more."
         )
-    if few and last.get("clusters") == "windows":
+    if few and last.get("clusters") == "windows" and things != "vectors":
         sentence += " The intervals describe text like the part that was read, not the rest of it."
     return _finding(LENGTH, "notice", last, rank, sentence)
 
 
-def _moved(row: Row, name: str, *, few: bool) -> str:
-    """Return the phrase about a number that has moved; empty for one that has not.
+@dataclass(frozen=True)
+class _Change:
+    """A number at several lengths of the text, in words; `moved`: by more than its limit."""
+
+    phrase: str
+    moved: bool
+
+
+def _change_of(row: Row, name: str, *, few: bool) -> _Change | None:
+    """Return how a number that has moved did so; None for one that has not.
 
     `few`: whether few tokens were read; then the rank is always told.
     """
@@ -402,9 +411,9 @@ def _moved(row: Row, name: str, *, few: bool) -> str:
     curve = row.get(f"{leading(row, name)}_curve")
     value = _value(row, name)
     if not isinstance(lengths, list) or not isinstance(curve, list):
-        return ""
+        return None
     if None in curve or value is None:
-        return ""
+        return None
     moving = MOVING[name]
     for part in (2, 4):
         # The few sinks are not in these lengths, so that half may be a little more than half.
@@ -412,16 +421,17 @@ def _moved(row: Row, name: str, *, few: bool) -> str:
         shorter = [number for number, length in enumerate(lengths) if length <= longest]
         earlier = curve[shorter[-1]] if shorter else value
         change = abs(value - earlier) / (earlier if moving.relative else 1.0)
-        told_anyway = shorter and few and moving.relative
-        if change > moving.limit * part / 2 or told_anyway:
+        moved = change > moving.limit * part / 2
+        if moved or (shorter and few and moving.relative):
             steps = []
             for number in range(shorter[-1], len(lengths) - 1):
                 steps.append(f"{curve[number]:{moving.style}} at {lengths[number]:,}")
-            return (
+            phrase = (
                 f"the {moving.words} was {listed(steps)}, and is {value:{moving.style}} at "
                 f"{lengths[-1]:,}"
             )
-    return ""
+            return _Change(phrase, moved)
+    return None
 
 
 def _unequal(rows: Sequence[Row]) -> Finding | None:

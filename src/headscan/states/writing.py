@@ -76,6 +76,7 @@ class StatesResult(Result):
     """
 
     kind: ClassVar[str] = "states"
+    draws: ClassVar[bool] = False
     looks_for: ClassVar[bool] = False
     folder: str
     sites: list[StoredSite]

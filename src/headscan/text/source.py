@@ -117,6 +117,11 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
         raise BadInput(f"A text is not read from a URL ({name}): download it and name the file.")
     if isinstance(source, os.PathLike) or _is_path(name):
         raise BadInput(f"There is no file or folder {name}.{nearest(name, embedded_names())}")
+    if " " in name:
+        raise BadInput(
+            f"There is no file, folder or data set {name!r}. To give a text itself, write it into "
+            "standard input with --text -, or in Python give a list of texts."
+        )
     return None
 
 

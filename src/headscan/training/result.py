@@ -78,5 +78,5 @@ class RecoverResult(Result):
         nats = self.after.nats_per_token
         return (
             f"RecoverResult({self.recovery}: {nats:.3f} held-out nats a token)\n"
-            "  .frame() .plot() .page() .save(folder)"
+            f"  .frame(){' .plot()' if self.curve else ''} .page() .save(folder)"
         )

@@ -106,6 +106,7 @@ class WeightsResult(Result):
         for matrix in self.matrices:
             row = asdict(matrix)
             control = row.pop("control")
+            row["rows"], row["columns"] = row.pop("shape")
             rows.append(row | {f"control_{name}": value for name, value in control.items()})
         return tidy(rows)
 
@@ -151,6 +152,7 @@ UNTRAINED = declare(
     "untrained models, counted",
     "1 of 4 trained models, whose matrices are mostly as they were initialised; "
     "docs/weights.md has the table",
+    number="share of matrices",
 )
 GROUP = 16  # matrices after which a run can be resumed
 

@@ -311,6 +311,8 @@ enter_figure(
         place="Fig. 1; heat maps of TinyStories",
         title=f"Cosines of contexts of ten supports, {OF_TRANSFORMER}",
         published="Blocks of equal supports are bright after training.",
+        across="context, by support",
+        up="context, by support",
         heat=True,
     ),
     _heat,

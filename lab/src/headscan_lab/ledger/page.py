@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from headscan_lab.ledger.independent import INDEPENDENT, SAME_PROTOCOL
+from headscan_lab.ledger.measurement import Measurement
 from headscan_lab.ledger.run import ClaimRecord, ModelFinding, ReproduceResult, all_statements
 from headscan_lab.ledger.statement import DOCUMENTS
 from headscan_lab.ledger.untested import NOT_TESTED
@@ -50,7 +51,7 @@ def ledger_page(result: ReproduceResult) -> str:
         "",
         "## The statements",
         "",
-        "| | Statement | Verdict | Measured | Numbers by model (the value nearest to the bound) "
+        "| | Statement | Verdict | Measured | Numbers by model (the value that decides) "
         "| Control |",
         "|---|---|---|---|---|---|",
         *(_row(record) for record in result.claims),
@@ -139,11 +140,13 @@ def _row(record: ClaimRecord) -> str:
 
 
 def _numbers(record: ClaimRecord, finding: ModelFinding) -> str:
-    """Return a model's verdict with the value that lies nearest to the bound."""
+    """Return a model's verdict with its value least in favour; of a model all of whose values lie
+    outside, that which is nearest to the bound.
+    """
     counts = record.counts
 
-    def distance(index: int) -> float:
-        low, high = finding.values[index].interval
+    def margin(item: Measurement) -> float:
+        low, high = item.interval
         gaps = []
         if counts.low is not None:
             gaps.append(low - counts.low)
@@ -151,7 +154,8 @@ def _numbers(record: ClaimRecord, finding: ModelFinding) -> str:
             gaps.append(counts.high - high)
         return min(gaps)
 
-    nearest = finding.values[min(range(len(finding.values)), key=distance)]
+    choose = min if finding.verdict in ("supported", "undecided") else max
+    nearest = choose(finding.values, key=margin)
     sign = SIGNS[finding.verdict]
     return f"{finding.model} {sign} {with_interval(nearest.value, nearest.interval)}"
 

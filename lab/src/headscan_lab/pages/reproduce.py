@@ -194,6 +194,8 @@ def redrawn_figures(result: ReproduceResult) -> Section | None:
 def draw_curves(redrawn: RedrawnFigure) -> go.Figure:
     """Draw the curves of a figure: bars where they stand at names, else lines; or a heat map."""
     figure = empty(redrawn.up)
+    figure.update_xaxes(title=redrawn.across)
+    figure.update_yaxes(title=redrawn.up)
     if redrawn.heat:
         figure.add_heatmap(z=[curve.values for curve in redrawn.curves], zmin=-1, zmax=1)
         return figure
@@ -210,6 +212,4 @@ def draw_curves(redrawn: RedrawnFigure) -> go.Figure:
                 line={"color": colour},
             )
     figure.update_layout(showlegend=len(redrawn.curves) > 1)
-    figure.update_xaxes(title=redrawn.across)
-    figure.update_yaxes(title=redrawn.up)
     return set_log(figure, *redrawn.log)

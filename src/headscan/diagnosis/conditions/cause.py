@@ -306,7 +306,7 @@ def embedding_scale(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -> S
     unit="times the highest of healthy models",
     source="the reference population (docs/generated/population.md)",
     lacks=("loss",),
-    silent="no healthy reference model of about its size read this text",
+    silent="fewer than two healthy reference models of about its size read this text",
     sentence="Loss over that of counting pairs of tokens (HS201), over the highest of the healthy "
     "reference models with a quarter to four times as many parameters on the same text.",
     meaning="It predicts worse than healthy models of its size on this text. Something costs it, "
@@ -323,13 +323,11 @@ def above_healthy_loss(evidence: ModelEvidence, _earlier: list[ModelEvidence]) -
     if ratio is None or highest is None:
         return None
     healthy, count = highest
-    models = "model" if count == 1 else "models"
     return Seen(
         value=ratio / healthy,
         site="output head",
         sentence=f"The loss is {ratio:.2f} times that of bigram counts; the highest of "
-        f"{count} healthy {models} of about its size on this text is {healthy:.2f} "
-        "times.",
+        f"{count} healthy models of about its size on this text is {healthy:.2f} times.",
     )
 
 

@@ -289,6 +289,31 @@ def bars(
     return figure.update_xaxes(showgrid=True, range=None if most is None else [0, most])
 
 
+def dots(
+    values: Mapping[str, float | None], intervals: Sequence[Any], x: str = "value"
+) -> go.Figure:
+    """Return a dot with its interval for each name, the first on top.
+
+    >>> figure = dots({"CKA": 0.5, "RSA": 0.4}, [(0.25, 0.75), None], "similarity")
+    >>> figure.data[0].y, figure.data[0].error_x.array
+    (('CKA', 'RSA'), (0.25, 0))
+    """
+    numbers = [value_of(value) for value in values.values()]
+    bars_of_error = error_bars(numbers, intervals)
+    figure = empty(x)
+    figure.add_scatter(
+        x=numbers,
+        y=_kept_apart(list(values)),
+        mode="markers",
+        marker={"size": 9, "color": palette.model_colour(0)},
+        error_x=None if bars_of_error is None else bars_of_error.to_plotly_json(),
+        showlegend=False,
+        hovertemplate="%{y}: %{x:.3g}<extra></extra>",
+    )
+    figure.update_yaxes(autorange="reversed", type="category")
+    return figure.update_xaxes(showgrid=True)
+
+
 def mark_level(figure: go.Figure, value: float, label: str, *, log: bool = True) -> go.Figure:
     """Draw a dotted level with a label, on a logarithmic axis or (`log=False`) a linear one."""
     muted = palette.ROLES["muted"][0]

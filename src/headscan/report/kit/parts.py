@@ -281,7 +281,7 @@ class Raw:
     `templates/` (see `html.environment`) and sees `context`. `data` goes to the scripts as
     `Headscan.data`; `later` goes packed, as `Headscan.later`, and is there from the first drawing
     on. `scripts` and `styles` are files of `assets/`. A terminal shows `terminal` instead, a
-    notebook `notebook` (HTML without scripts).
+    notebook `notebook` (HTML without scripts), a paper `table`.
     """
 
     template: str
@@ -292,6 +292,7 @@ class Raw:
     later: Mapping[str, object] = field(default_factory=dict)
     terminal: RenderableType | None = None
     notebook: str = ""
+    table: Table | None = None
     kind: ClassVar[str] = "raw"
 
 

@@ -18,45 +18,6 @@ if TYPE_CHECKING:
 # A document with more characters than this is embedded without its lists of more numbers than that.
 LONGEST_DOCUMENT = 600_000
 LONGEST_LIST = 64
-# What the large number beside a finding is, by code; conditions of a checkup bring their own unit.
-UNITS = {
-    "HS101": "average cosine",
-    "HS102": "share of the average cosine",
-    "HS104": "share of the energy",
-    "HS110": "largest average cosine",
-    "HS112": "share of the energy",
-    "HS113": "effective rank",
-    "HS114": "effective rank",
-    "HS116": "share of the average cosine",
-    "HS117": "rank correlation",
-    "HS120": "least CKA",
-    "HS121": "CKA",
-    "HS122": "least CKA",
-    "HS124": "draws",
-    "HS125": "share not beyond chance",
-    "HS126": "share not beyond chance",
-    "HS127": "share of the variance",
-    "HS128": "least CKA",
-    "HS210": "nats a token",
-    "HS211": "share of contexts",
-    "HS212": "share of next tokens",
-    "HS213": "rank",
-    "HS214": "rank",
-    "HS215": "cosine",
-    "HS216": "cosine",
-    "HS217": "probability",
-    "HS310": "share of earlier tokens",
-    "HS320": "deletion, minus random order",
-    "HS321": "deletion, minus random order",
-    "HS322": "deletion, minus random order",
-    "HS410": "gain in recall@1",
-    "HS411": "recall@1",
-    "HS412": "gain in recall@1",
-    "HS601": "share of matrices",
-    "HS701": "nats a token",
-    "HS702": "nats a token",
-    "HS703": "nats a token",
-}
 
 
 def finding_lines(result: Result) -> list[FindingLine]:
@@ -196,7 +157,7 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
 
 
 def _value_text(value: object) -> str:
-    if value is None:
+    if value is None or value == "":
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"

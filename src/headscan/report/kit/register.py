@@ -115,4 +115,6 @@ def glossary(head: Head, sections: Sequence[Section]) -> list[Term]:
     by_name: dict[str, Term] = {}
     for term in reversed(terms):
         by_name[term.name or term.title] = term
-    return list(reversed(by_name.values()))
+    # A column and a measure with the same words are one.
+    by_words = {(term.title, term.sentence): term for term in reversed(by_name.values())}
+    return list(by_words.values())

@@ -40,8 +40,12 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
 
     The minus sign is a true one.
 
+    A whole number from 10 on is a count, and has no decimals.
+
     >>> number(0.97552), number(63.021), number(-0.04), number(None), number(0.0000312)
     ('0.976', '63.0', '−0.040', '—', '3.1 × 10⁻⁵')
+    >>> number(64.0), number(0.99999)
+    ('64', '1.00')
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return grouped(value)
@@ -55,9 +59,10 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
         return "0"
     if size >= 10 ** (digits + 3) or size < 10.0**-digits:
         return _scientific(finite)
-    if size >= 10**digits:
+    if size >= 10**digits or (size >= 10 and finite.is_integer()):
         return grouped(round(finite))
-    if size >= 1:
+    if round(size, digits) >= 1:
+        size = max(size, 1.0)
         decimals = digits - 1 - math.floor(math.log10(size))
     elif size < 0.01:
         decimals = digits + 1
@@ -93,6 +98,22 @@ def clean(text: object) -> str:
     Such characters could rewrite the terminal.
     """
     return CONTROLS.sub("\ufffd", str(text))
+
+
+def in_unit(sentence: str, unit: str) -> str:
+    """Return a sentence about tokens as one about what was read, such as "vectors".
+
+    >>> in_unit("The average length of a token's vector, over all tokens.", "rows")
+    "The average length of a row's vector, over all rows."
+    >>> in_unit("The average length of a token's vector.", "vectors")
+    'The average length of a vector.'
+    """
+    if unit == "tokens":
+        return sentence
+    single = unit.removesuffix("s")
+    sentence = re.sub(r"\btoken's vector", "vector", sentence) if single == "vector" else sentence
+    sentence = re.sub(r"\btokens' vectors", unit, sentence) if single == "vector" else sentence
+    return re.sub(r"\btoken(?=s|\b)", single, sentence)
 
 
 def named(source: str) -> str:

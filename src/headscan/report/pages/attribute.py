@@ -59,6 +59,7 @@ MOST_NAMED_STEPS = 20
 STRONGEST = 10
 CURVES = ("deletion", "insertion")
 SURE_METHOD = "occlusion"
+VERDICTS = ("FAITHFUL", "UNFAITHFUL", "UNDECIDED")
 LEAST_SHOWN_STRENGTH = 0.02
 WHITESPACE_SIGNS = re.compile("([␣⏎⇥␍])")
 
@@ -89,12 +90,22 @@ def attribute(result: AttributeResult) -> Head:
 
 def _conclusion(result: AttributeResult) -> str:
     """Say if the first map can be trusted, and what to try where it cannot."""
-    judged = {finding.name for finding in result.findings}
-    if not judged & {"FAITHFUL", "UNFAITHFUL", "UNDECIDED"}:
+    verdicts = [finding.name for finding in result.findings if finding.name in VERDICTS]
+    if not verdicts:
         return ""
-    first = next(iter(finding.name for finding in result.findings if finding.name in judged))
-    if first == "FAITHFUL":
+    if verdicts[0] == "FAITHFUL":
         return "The colours can be trusted: they beat a random ordering of the tokens."
+    tested = [record for record in result.maps if record.faithfulness is not None]
+    better = [
+        record.words.title
+        for record, verdict in zip(tested, verdicts, strict=False)
+        if verdict == "FAITHFUL"
+    ]
+    if better:
+        return (
+            f"{tested[0].words.title} is not shown to be better than a random ordering of the "
+            f"tokens. Choose a method that is: {', '.join(better)}."
+        )
     advice = f"Try --method {SURE_METHOD}."
     if result.method == SURE_METHOD:
         advice = "Try --units word, or explain a longer --continuation."
@@ -393,7 +404,7 @@ def curves(result: AttributeResult) -> go.Figure:
     """
     judged = result.target.judged
     titles = [f"{judged}, {kind}" for kind in CURVES]
-    figure = figures.stacked("share of the units replaced (above) or put back (below)", titles)
+    figure = figures.stacked("share of units replaced or put back", titles)
     random: Faithfulness | None = None
     for index, record in enumerate(result.maps):
         if record.faithfulness is not None:

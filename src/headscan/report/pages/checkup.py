@@ -39,14 +39,28 @@ REMEDY_TERMS = {
     "recall_at_1": Term(
         "found first", "Share of passages whose next passage is nearest.", percent=True
     ),
-    "recall_at_1_gain": Term("gain", percent=True),
-    "recall_at_10": Term("among ten", percent=True),
-    "average_cosine": Term("average cosine"),
+    "recall_at_1_gain": Term(
+        "gain", "Change of that share against the vectors as they are.", percent=True
+    ),
+    "recall_at_10": Term(
+        "among ten",
+        "Share of passages whose next passage is among the ten nearest.",
+        percent=True,
+    ),
+    "average_cosine": Term("average cosine", "Over all pairs of passages."),
+    "hubness": Term(
+        "hubness",
+        "Skewness of how often a passage is among the ten nearest of others: high where hubs are.",
+    ),
     "remedy": Term("remedy"),
 }
 BRANCH_TERMS = {
     "part": Term("branch"),
-    "share": Term("share of the average cosine", percent=True),
+    "share": Term(
+        "share of the average cosine",
+        "The part of the average cosine that comes with what this branch adds to the states.",
+        percent=True,
+    ),
 }
 SHAPE_PANELS = (
     ("average_cosine", "average cosine"),
@@ -64,9 +78,10 @@ LEAST_BRANCH_SHARE = 0.02
 
 @section("checkup", 10)
 def shape(result: CheckupResult) -> Section | None:
-    """Return average cosine and directions in use over depth; None where no model has two sites."""
+    """Return average cosine and directions in use over depth."""
     if max(len(examined.evidence.sites) for examined in result.examinations) < 2:
-        return None
+        figure = Figure("shape", lambda: _shape_of_one_site(result), "Average cosine", height=160)
+        return Section("Shape", "The average cosine, with its 95 % interval.", [figure])
     figure = Figure(
         "shape",
         lambda: _shape_by_site(result),
@@ -81,6 +96,19 @@ def shape(result: CheckupResult) -> Section | None:
         "directions they differ. Sinks are left out."
     )
     return Section("Shape: how the tokens lie", lead, [figure])
+
+
+def _shape_of_one_site(result: CheckupResult) -> go.Figure:
+    """Return the average cosine of each source's only site, on an axis from 0 to 1."""
+    values = {}
+    intervals = []
+    for examined in result.examinations:
+        row = examined.evidence.sites[0]
+        field = leading(row, "average_cosine")
+        values[examined.model] = row.number(field)
+        intervals.append(row.interval(field))
+    figure = figures.dots(values, intervals, "average cosine")
+    return figure.update_xaxes(range=[min(0.0, *[v or 0.0 for v in values.values()]) - 0.02, 1.02])
 
 
 def _shape_by_site(result: CheckupResult) -> go.Figure:

@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from headscan.measures.measure import leading
-from headscan.report.kit import Head, Raw, page
+from headscan.report.kit import Cell, Head, Line, Raw, Table, Term, page
+from headscan.report.kit.parts import Value
 from headscan.report.kit.words import named
-from headscan.report.pages.checkup_sheet import SIGNS, SheetModel, rows_of
+from headscan.report.pages.checkup_sheet import SIGNS, SheetModel, SheetRow, rows_of
 from headscan.report.pages.checkup_terminal import terminal_sheet
 from headscan.report.pages.scan import half_angle
 from headscan.run.findings import is_alarm
@@ -261,7 +262,22 @@ def sheet(result: CheckupResult) -> Raw:
         context,
         styles=("checkup.css",),
         terminal=terminal_sheet(result, rows, models),
+        table=_table(rows, models),
     )
+
+
+def _table(rows: list[SheetRow], models: list[SheetModel]) -> Table:
+    """Return the sheet as a table for a paper: each condition's number and level in each model."""
+    columns: list[Term | str] = ["condition", "limit"]
+    for model in models:
+        columns += [Term(model.name, spread=True), Term("level")]
+    lines = []
+    for row in rows:
+        cells: list[Cell | Value] = [f"{row.sign} {row.limit:g}"]
+        for cell in row.cells:
+            cells += [Cell(cell.value, cell.ends, cell.why), cell.word]
+        lines.append(Line(f"{row.code} {row.title}", cells))
+    return Table(columns, lines, "Conditions")
 
 
 def _slices(examined: Examination) -> list[dict[str, object]]:

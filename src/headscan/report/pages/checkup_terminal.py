@@ -120,7 +120,8 @@ def next_command(result: CheckupResult) -> str:
     """Return the command that looks closer.
 
     It scans the first model with an alarm; else it reads more text where too little was read for an
-    alarm; else it looks at what the states of the first model give away.
+    alarm; else it looks at what the states of the first model give away. Stored states are scanned:
+    there is no text to read more of.
     """
     alarms = [finding for finding in result.findings if is_alarm(finding)]
     short = [examined for examined in result.examinations if examined.too_few]
@@ -135,6 +136,8 @@ def next_command(result: CheckupResult) -> str:
         model = None
     model = model or result.examinations[0].model
     source = _source_of(result, model)
+    if source is not None and _is_stored(result, model):
+        return f"next: {clean(shlex.join(['headscan', 'scan', source]))}"
     text = result.protocol.text.source if result.protocol.text is not None else None
     if source is None or not text:
         return ""
@@ -150,6 +153,16 @@ def _source_of(result: CheckupResult, model: str) -> str | None:
         if record.name == model:
             return record.source or model
     return None
+
+
+def _is_stored(result: CheckupResult, model: str) -> bool:
+    """Tell whether a source is stored states, of which only the shape was examined."""
+    return any(
+        skipped.stage == "states"
+        for examined in result.examinations
+        for skipped in examined.evidence.skipped
+        if examined.model == model
+    )
 
 
 def _more_text(result: CheckupResult) -> list[str]:

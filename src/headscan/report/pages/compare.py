@@ -24,9 +24,9 @@ from headscan.report.kit import (
     palette,
     section,
 )
-from headscan.report.kit.figures import heat, round_ticks
+from headscan.report.kit.figures import dots, heat, round_ticks
 from headscan.report.kit.parts import Value, cell_of
-from headscan.report.kit.words import named, number
+from headscan.report.kit.words import in_unit, named, number
 
 if TYPE_CHECKING:
     from headscan.comparison.result import CompareResult, SimilarityCell
@@ -57,11 +57,19 @@ def _summary(result: CompareResult) -> str:
     same_sites = [cell for cell in cells if cell.site_a == cell.site_b]
     if not cells:
         return "Nothing could be compared."
-    pairs = "Between matching layers" if same_sites else "Between all pairs of layers"
+    pairs = "Between matching layers, " if same_sites else "Between all pairs of layers, "
+    if len(same_sites or cells) == 1:
+        pairs = ""
     values = [cell.value or 0.0 for cell in same_sites or cells]
     extent = " to ".join(dict.fromkeys([number(min(values)), number(max(values))]))
     title = result.measures[measure].title
-    return f"{pairs}, {title} is {extent}, on {result.tokens:,} tokens."
+    return f"{pairs}{title} is {extent}, on {result.tokens:,} {_unit(result)}."
+
+
+def _unit(result: CompareResult) -> str:
+    """Return what was compared: tokens, or vectors of a column."""
+    text = result.protocol.text
+    return text.unit if text else "tokens"
 
 
 def _conclusion(result: CompareResult) -> str:
@@ -72,14 +80,14 @@ def _conclusion(result: CompareResult) -> str:
     sentences = []
     if cka:
         sentences.append(
-            "CKA is 1 where the layers differ by a rotation, a scale and a shift only, and 0 where "
+            "CKA is 1 where two clouds differ by a rotation, a scale and a shift only, and 0 where "
             "they have nothing in common."
         )
     if neighbours:
-        kept = f"{min(neighbours):.0%}"
+        kept = f"{min(neighbours):.0%} of the nearest neighbours are the same"
+        where = "At the worst layer " if len(neighbours) > 1 else ""
         sentences.append(
-            f"At the worst layer {kept} of the nearest neighbours are the same: that share is what "
-            "search keeps if one model replaces the other."
+            f"{where}{kept}: that share is what search keeps if one replaces the other."
         )
     return " ".join(sentences)
 
@@ -89,7 +97,7 @@ def _term(result: CompareResult, name: str) -> Term:
     words = result.measures[name]
     return Term(
         words.title,
-        words.sentence,
+        in_unit(words.sentence, _unit(result)),
         words.formula,
         range=words.range,
         source=words.source,
@@ -109,17 +117,23 @@ def _by_models(result: CompareResult) -> CellsByModels:
 
 @section("compare", 10)
 def maps(result: CompareResult) -> list[Section]:
-    """Return, for each pair of models, a map of every measure."""
+    """Return, for each pair of models with several sites, a map of every measure."""
     note = Prose(
         "A cross marks a cell that is not more similar than chance (adjusted p > 0.05). Each "
         "scale covers the values of its map. The mark “null” is the 95 % quantile of chance, "
-        f"on a sample of {result.tested:,} tokens (median over sites).",
+        f"on a sample of {result.tested:,} {_unit(result)} (median over sites).",
         where="page",
     )
     cells_by_models = _by_models(result)
     several = len(cells_by_models) > 1
     sections = []
     for index, ((model_a, model_b), cells) in enumerate(cells_by_models.items()):
+        title = f"{named(model_a)} and {named(model_b)}"
+        if len(cells) == len(result.measures):
+            figure_name = f"measures-{index}" if several else "measures"
+            figure = Figure(figure_name, partial(_of_one_pair, result, cells), title, height=300)
+            sections.append(Section(title, "Bars are 95 % intervals.", [figure]))
+            continue
         figures = []
         for measure in result.measures:
             measure_cells = [cell for cell in cells if cell.measure == measure]
@@ -129,19 +143,27 @@ def maps(result: CompareResult) -> list[Section]:
         for start in range(0, len(figures), 2):
             row = figures[start : start + 2]
             panels.append(Panels(row, f"{' and '.join(figure.title for figure in row)}."))
-        title = f"{named(model_a)} and {named(model_b)}" if several else "Layers against layers"
+        title = title if several else "Layers against layers"
         lead = f"Sites of {named(model_a)} from the top, sites of {named(model_b)} from the left."
         sections.append(Section(title, lead, [*panels, note]))
     return sections
+
+
+def _of_one_pair(result: CompareResult, cells: list[SimilarityCell]) -> go.Figure:
+    """Return each measure of one pair of sites with its interval: a map would have one cell."""
+    values = {result.measures[cell.measure].title: cell.value for cell in cells}
+    intervals = [cell.interval for cell in cells]
+    return dots(values, intervals, "similarity").update_xaxes(rangemode="tozero")
 
 
 def _map(
     result: CompareResult, measure: str, cells: list[SimilarityCell], figure_name: str
 ) -> Figure:
     words = result.measures[measure]
-    tokens = f"a sample of {result.sampled:,} tokens"
+    unit = _unit(result)
+    tokens = f"a sample of {result.sampled:,} {unit}"
     if words.tokens == "all":
-        tokens = f"{result.tokens:,} tokens"
+        tokens = f"{result.tokens:,} {unit}"
     alt = f"{words.title} of every site of {cells[0].model_a} with every site of {cells[0].model_b}"
     return Figure(
         figure_name,
@@ -149,7 +171,7 @@ def _map(
         alt,
         height=380,
         title=words.title,
-        sentence=f"{words.sentence} It is computed on {tokens}.",
+        sentence=f"{in_unit(words.sentence, unit)} It is computed on {tokens}.",
     )
 
 
@@ -182,12 +204,16 @@ def _extent(values: list[float]) -> tuple[float, float]:
 
     >>> _extent([0.38, 0.53])
     (0.35, 0.55)
+    >>> _extent([1.0, 1.0])  # no measure exceeds 1
+    (0.95, 1.0)
     """
     if not values:
         return 0.0, 1.0
     low = math.floor(20 * min(values) + 1e-9) / 20
     high = math.ceil(20 * max(values) - 1e-9) / 20
-    return low, max(high, low + 0.05)
+    if high == low:
+        return low - 0.05, high
+    return low, high
 
 
 def _add_crosses(figure: go.Figure, cells: list[SimilarityCell]) -> None:
@@ -230,14 +256,14 @@ def _site_table(result: CompareResult, cells: list[SimilarityCell], title: str) 
     most_alike = Term(
         "most alike", "The site of the second model with the greatest value.", column="most\nalike"
     )
-    columns: list[Term | str] = [
-        "site",
-        *(_term(result, name) for name in result.measures),
-        most_alike,
-    ]
+    columns: list[Term | str] = ["site", *(_term(result, name) for name in result.measures)]
+    has_choice = len({cell.site_b for cell in cells}) > 1
+    if has_choice:
+        columns.append(most_alike)
     rows = []
     for site in dict.fromkeys(cell.site_a for cell in cells):
-        rows.append(_site_row(result, site, [cell for cell in cells if cell.site_a == site]))
+        row = _site_row(result, site, [cell for cell in cells if cell.site_a == site])
+        rows.append(row[: len(columns)])
     return Table(columns, rows, title=title)
 
 

@@ -147,9 +147,10 @@ def _certificate_rows(result: NtpResult) -> Rows:
     if certificate is None:
         return []
     if certificate.optimal:
-        return [("centred supports", "yes", "S̃ is optimal")]
+        return [("centred supports", "yes", "the centred support matrix is the optimum")]
     share = f"{certificate.violating_share:.1%}"
-    return [("centred supports", "no", f"S̃ is not: {share} of the entries have the wrong sign")]
+    meaning = f"not the optimum: {share} of the entries have the wrong sign"
+    return [("centred supports", "no", meaning)]
 
 
 @section("ntp", 20)

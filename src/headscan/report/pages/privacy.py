@@ -302,12 +302,16 @@ def bits(result: PrivacyResult) -> Section | None:
     numbers = table(rows, *RELEASE_COLUMNS, *columns)
     if len({row.noise for row in rows}) == 1:
         return Section("Bits that remain", result.meaning, [numbers, Prose(result.what)])
+    exact = ""
+    if any(row.noise == 0 for row in result.rows):
+        exact = " Without noise the release is searched exactly: see the attacks."
     figure = Figure(
         "bits",
         lambda: _bands(rows),
         "Bits a token that remain, between the proved bounds, by noise, one band a site",
         "Bits a token by noise. Lines: the Monte Carlo estimate, or the lower bound where "
-        f"not all candidates were run; bands: from the lower to the upper bound. {result.what}",
+        "not all candidates were run; bands: from the lower to the upper bound. "
+        f"{result.what}{exact}",
         400,
     )
     return Section("Bits that remain", result.meaning, [figure, numbers])
@@ -387,7 +391,7 @@ def _accuracy(rows: list[LeakRow]) -> go.Figure:
     if len({row.site for row in rows}) == 1:
         names = [f"{_setting(row)}: {row.attack}" for row in rows]
         figure = bars(names, [row.attack_accuracy for row in rows], "share of tokens named", 1.0)
-        return figure.update_xaxes(tickformat=".0%")
+        return figure.update_xaxes(tickformat=".0%").update_layout(margin_r=30)
     series: dict[str, tuple[list[str], list[float], list[Interval]]] = {}
     for row in rows:
         sites, shares, intervals = series.setdefault(_setting(row), ([], [], []))

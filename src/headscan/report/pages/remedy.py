@@ -10,9 +10,8 @@ import plotly.graph_objects as go
 
 from headscan.remedies.judge import best_of
 from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, page, section, table
-from headscan.report.kit.figures import empty
-from headscan.report.kit.palette import depth_colours
-from headscan.report.kit.words import literal, named
+from headscan.report.kit.figures import dots
+from headscan.report.kit.words import named
 
 if TYPE_CHECKING:
     from headscan.remedies.result import RemedyResult
@@ -169,28 +168,9 @@ def _retrieval(name: str, rows: list[Row]) -> Section:
 
 def _gains(rows: list[Row], title: str, gain: str) -> go.Figure:
     """Return the gain of each remedy with its interval, the first remedy on top."""
-    remedy_names = []
-    values = []
-    above = []
-    below = []
-    for row in reversed(rows):
-        interval = row.interval(gain)
-        if interval is None:
-            continue
-        value = row.number(gain) or 0.0
-        remedy_names.append(literal(row.text("remedy")))
-        values.append(value)
-        below.append(value - interval[0])
-        above.append(interval[1] - value)
-    figure = empty(f"gain in {title}", "")
-    figure.add_scatter(
-        x=values,
-        y=remedy_names,
-        mode="markers",
-        showlegend=False,
-        marker={"color": depth_colours(1)[0][0], "size": 9},
-        error_x={"array": above, "arrayminus": below, "thickness": 1.5, "width": 4},
-    )
+    measured = [row for row in rows if row.interval(gain) is not None]
+    values = {row.text("remedy"): row.number(gain) or 0.0 for row in measured}
+    figure = dots(values, [row.interval(gain) for row in measured], f"gain in {title}")
     return figure.add_vline(x=0, line={"width": 1, "dash": "dot"})
 
 

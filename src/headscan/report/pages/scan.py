@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.report.kit import Cell, Head, Line, Prose, Raw, Section, Table, Term, page, section
 from headscan.report.kit.parts import Part, cell_of
-from headscan.report.kit.words import named, number, value_of
+from headscan.report.kit.words import in_unit, named, number, value_of
 from headscan.report.pages.scan_layers import (
     NULLS,
     by_layer,
+    has_sinks,
     knows,
     last_block,
     models,
     of_model,
     term,
+    unit_of,
 )
 from headscan.run.errors import BadInput
 
@@ -101,14 +104,22 @@ def scan(result: ScanResult) -> Head:
     if not names or not result.sites:
         raise BadInput("The result is no scan: it has no models or no sites.")
     heads = [_cone_of(result, name) for name in names]
+    cones = {"heads": heads, "several": len(names) > 1, "unit": unit_of(result)}
     return Head(
         [named(name) for name in names],
         _subtitle(result),
-        switch=knows(result, "average_cosine"),
+        switch=knows(result, "average_cosine") and has_sinks(result),
         plots={measure: partial(by_layer, result, measure) for measure in result.measures},
-        glossary=[term(words, name) for name, words in result.measures.items()],
-        top=[Raw("scan_cones.html.j2", {"heads": heads, "several": len(names) > 1})],
+        glossary=[_explained(result, name) for name in result.measures],
+        top=[Raw("scan_cones.html.j2", cones)],
     )
+
+
+def _explained(result: ScanResult, name: str) -> Term:
+    """Return the words of a measure, in the unit of what was read."""
+    words = result.measures[name]
+    sentence = in_unit(words.sentence, unit_of(result))
+    return term(replace(words, sentence=sentence), name)
 
 
 def _subtitle(result: ScanResult) -> str:
@@ -146,7 +157,7 @@ def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
         "cone": drawing(cosine),
         "interval": " to ".join(map(number, interval or ())),
         "notes": row.notes,
-        "sinks": _sinks_of(rows),
+        "sinks": in_unit(_sinks_of(rows), unit_of(result)),
     }
 
 
@@ -177,17 +188,19 @@ def certainty(result: ScanResult) -> Section | None:
     for model in models(result):
         rows = [row for row in of_model(result.sites, model) if row.get("clusters")]
         if rows:
-            parts.append(Prose(_effective_clusters(named(model), rows)))
+            parts.append(Prose(_effective_clusters(named(model), rows, unit_of(result))))
     if not parts:
         return None
     lead = (
         "Documents count as independent. Windows of one continuous text depend on each other, so "
         "they count as fewer."
     )
+    if unit_of(result) == "vectors":
+        lead = "Neighbouring rows may depend on each other, so blocks of rows count as fewer."
     return Section("What the intervals are based on", lead, parts)
 
 
-def _effective_clusters(model: str, rows: list[Row]) -> str:
+def _effective_clusters(model: str, rows: list[Row], unit: str) -> str:
     """Say how many independent clusters the least certain interval of a model's sites rests on."""
     counts = []
     for row in rows:
@@ -198,7 +211,11 @@ def _effective_clusters(model: str, rows: list[Row]) -> str:
     count_text = f"{most:.0f}"
     if round(least) < round(most):
         count_text = f"{least:.0f} ({least_site}) to {most:.0f} ({most_site})"
-    noun = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
+    nouns = dict.fromkeys(row.text("clusters") for row in rows)
+    noun = " or ".join("blocks of rows" if unit == "vectors" else noun for noun in nouns)
+    if count_text == "1":
+        noun = noun.replace("windows", "window").replace("documents", "document")
+        noun = noun.replace("blocks", "block")
     return f"{model}: intervals are based on about {count_text} independent {noun}."
 
 
@@ -237,10 +254,14 @@ def differences(result: ScanResult) -> Section | None:
 def numbers(result: ScanResult) -> Section:
     """Return the core measures without sink tokens and with them, a table a model and null."""
     core = {name: words for name, words in result.measures.items() if words.core}
-    columns = [Term("site"), Term("tokens"), Term("width")]
+    columns = [Term("site"), Term(unit_of(result)), Term("width")]
     fields = ["tokens", "width"]
     for name, words in core.items():
         places = 4 if words.range in ((0, 1), (-1, 1)) else None
+        if not has_sinks(result):
+            columns.append(Term(words.title, places=places))
+            fields.append(name)
+            continue
         columns.append(Term("without", group=words.title, places=places))
         columns.append(Term("with", group=words.title, places=places))
         fields += [name + WITHOUT_SINKS, name]
@@ -252,10 +273,9 @@ def numbers(result: ScanResult) -> Section:
             rows = of_model(result.nulls, model, null)
             title = f"{named(model)}: {null_name}"
             tables.append(_numbers_table(title, columns, fields, rows, folded=True))
-    lead = (
-        "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than 3 times "
-        "the median of their window."
-    )
+    lead = "Small figures are 95 % intervals."
+    if has_sinks(result):
+        lead += " “Without” leaves out sink tokens: longer than 3 times the median of their window."
     return Section("All numbers", lead, tables)
 
 

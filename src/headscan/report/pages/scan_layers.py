@@ -15,7 +15,7 @@ from headscan.measures.measure import WITHOUT_SINKS
 from headscan.model import sites
 from headscan.report.kit import Figure, Term, palette
 from headscan.report.kit.figures import empty, set_log
-from headscan.report.kit.words import literal, number
+from headscan.report.kit.words import literal, named, number
 
 if TYPE_CHECKING:
     from headscan.run import Interval, ModelRecord, Row
@@ -176,6 +176,25 @@ def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str
     ]
 
 
+def has_sinks(result: ScanResult) -> bool:
+    """Tell whether any token was found to be a sink: without one, all numbers are the same."""
+    return any(row.number("sinks") for row in [*result.sites, *result.nulls])
+
+
+def unit_of(result: ScanResult) -> str:
+    """Return what was read: tokens, or vectors of a column."""
+    text = result.protocol.text
+    return text.unit if text else "tokens"
+
+
+def has_one_site(result: ScanResult) -> bool:
+    """Tell whether no model has several sites, so that nothing changes from layer to layer."""
+    sites_of: defaultdict[str, set[str]] = defaultdict(set)
+    for row in result.sites:
+        sites_of[row.text("model")].add(row.text("site"))
+    return all(len(sites) == 1 for sites in sites_of.values())
+
+
 def knows(result: ScanResult, measure: str) -> bool:
     """Tell whether a result has the measure without sinks."""
     return any(measure + WITHOUT_SINKS in row for row in result.sites)
@@ -235,17 +254,21 @@ def by_layer(
 def _layer_lines(result: ScanResult, axis: Axis, nulls: bool) -> list[LayerLine]:
     """Return the lines of all models, each followed by those of its nulls."""
     names = models(result)
+    short_names = {name: named(name) for name in names}
+    if len(set(short_names.values())) < len(names):
+        short_names = {name: name for name in names}
     lines = []
     for index, name in enumerate(names):
         own_rows = of_model(result.sites, name)
-        lines += _lines_by_stream(axis, own_rows, literal(name), index, "")
+        label_of_model = literal(short_names[name])
+        lines += _lines_by_stream(axis, own_rows, label_of_model, index, "")
         if not nulls:
             continue
         for null, words in NULLS.items():
             if null == "gaussian" and index > 0:
                 continue
             several = null == "random-init" and len(names) > 1
-            label = f"{words} of {literal(name)}" if several else words
+            label = f"{words} of {label_of_model}" if several else words
             null_rows = of_model(result.nulls, name, null)
             lines += _lines_by_stream(axis, null_rows, label, index, null)
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,16 @@ import plotly.graph_objects as go
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.sentence import SENTENCE
 from headscan.report.kit import Figure, Line, Panels, Section, Table, Term, palette, section
-from headscan.report.kit.figures import empty, lines, log_ticks, set_log, thin
+from headscan.report.kit.figures import dots, empty, lines, log_ticks, set_log, thin
 from headscan.report.kit.parts import cell_of
-from headscan.report.kit.words import literal, named
+from headscan.report.kit.words import in_unit, literal, named
 from headscan.report.pages.scan_layers import (
     NULLS,
     First,
     TraceOptions,
     by_layer,
+    has_one_site,
+    has_sinks,
     knows,
     last_block,
     models,
@@ -28,6 +31,7 @@ from headscan.report.pages.scan_layers import (
     small_figure,
     term,
     treatments,
+    unit_of,
 )
 
 if TYPE_CHECKING:
@@ -67,19 +71,20 @@ def over_length(result: ScanResult) -> Section | None:
             series[f"{named(model)}, {row.text('site')}"] = (lengths, curve, intervals)
     if not series:
         return None
+    unit = unit_of(result)
     figure = Figure(
         "length",
-        lambda: lines(series, "tokens read", "effective rank", log="x"),
-        "Effective rank at the last block by tokens read, at each doubling of the text",
-        "The first tokens of the text, at each doubling; the bar is the 95 % interval of the "
-        "whole.",
+        lambda: lines(series, f"{unit} read", "effective rank", log="x"),
+        f"Effective rank at the last block by {unit} read, at each doubling of the text",
+        f"The first {unit}, at each doubling; the bar is the 95 % interval of the whole.",
         320,
     )
     lead = (
-        "A spectral number depends on the length of the text: compare models, layers and "
-        "checkpoints that read as many tokens."
+        f"A spectral number depends on how many {unit} were read: compare models, layers and "
+        "checkpoints at equal numbers."
     )
-    return Section("Over the length of the text", lead, [figure], "length")
+    title = "Over the length of the text" if unit == "tokens" else f"Over the number of {unit}"
+    return Section(title, lead, [figure], "length")
 
 
 @section("scan", 10)
@@ -92,19 +97,26 @@ def cone(result: ScanResult) -> Section:
         _cone_caption(result),
         380,
     )
+    title = "The cone, layer by layer"
+    if has_one_site(result):
+        title = "The cone"
+        draw = partial(cosine_of_one_site, result)
+        figure = replace(figure, draw=draw, alt="Average cosine of each model", height=220)
     lead = (
         "Anisotropy: vectors share a direction. The average cosine says how narrow their cone is."
     )
     tables = [terminal_table(result, model) for model in models(result)]
-    return Section("The cone, layer by layer", lead, [figure, *tables], "cosine")
+    return Section(title, lead, [figure, *tables], "cosine")
 
 
 def _cone_caption(result: ScanResult) -> str:
+    where = "" if has_one_site(result) else ", by layer"
+    unit = unit_of(result)
     caption = (
-        "Average cosine between two different tokens, by layer: 0 for a round cloud, 1 when all "
-        "tokens point the same way. Bands are 95 % intervals."
+        f"Average cosine between two different {unit}{where}: 0 for a round cloud, 1 when all "
+        f"{unit} point the same way. {'Bars' if not where else 'Bands'} are 95 % intervals."
     )
-    if knows(result, "average_cosine"):
+    if has_sinks(result) and knows(result, "average_cosine") and where:
         caption += " Sink tokens are left out; the switch above counts them, too."
     present = {row.get("null") for row in result.nulls}
     nulls = [words for null, words in NULL_DESCRIPTIONS.items() if null in present]
@@ -126,6 +138,19 @@ def average_cosine(result: ScanResult, first: First = "without") -> go.Figure:
     return figure.update_yaxes(range=limits, title_text="average cosine")
 
 
+def cosine_of_one_site(result: ScanResult) -> go.Figure:
+    """Return the mean cosine of each model's one site, and of its nulls, without sinks."""
+    rows = {f"{named(row.text('model'))}, {row.text('site')}": row for row in result.sites}
+    for row in result.nulls:
+        null_name = NULLS[row.text("null")]
+        rows[f"{named(row.text('model'))}, {null_name}"] = row
+    fields = {label: leading(row, "average_cosine") for label, row in rows.items()}
+    values = {label: row.number(fields[label]) for label, row in rows.items()}
+    intervals = [row.interval(fields[label]) for label, row in rows.items()]
+    low = min([0.0, *(value for value in values.values() if value is not None)])
+    return dots(values, intervals, "average cosine").update_xaxes(range=[low - 0.03, 1.03])
+
+
 def terminal_table(result: ScanResult, model: str) -> Table:
     """Return the terminal's table of a model: its sites, and below the nulls at the last block."""
     columns = {
@@ -143,14 +168,14 @@ def terminal_table(result: ScanResult, model: str) -> Table:
         for row in of_model(result.nulls, model, null):
             if last and row["site"] == last["site"]:
                 lines.append(_terminal_line(row, columns, null_name))
-    footnotes = _footnotes(rows)
+    footnotes = _footnotes(rows, unit_of(result))
     is_last_model = model == models(result)[-1]
     if is_last_model and {"effective_rank", "participation_ratio"} <= columns.keys():
         footnotes.append(RANKS_NOTE)
     title = ""
     if len(models(result)) > 1:
         tokens = max((int(row.number("tokens") or 0) for row in rows), default=0)
-        title = f"{named(model)}  {tokens:,} tokens"
+        title = f"{named(model)}  {tokens:,} {unit_of(result)}"
     return Table(headings, lines, title, footnotes=footnotes, where="terminal")
 
 
@@ -168,15 +193,17 @@ def _terminal_line(row: Row, columns: Iterable[str], null_name: str = "") -> Lin
     return Line("" if null_name else label, cells, null_name)
 
 
-def _footnotes(rows: list[Row]) -> list[str]:
+def _footnotes(rows: list[Row], unit: str) -> list[str]:
     """Return the notes under the terminal's table of a model."""
     footnotes = []
     if any(row.number("sinks") for row in rows):
         footnotes.append(SINKS_NOTE)
     clusters = next((row["clusters"] for row in rows if row.get("clusters")), None)
     if clusters:
-        population = "stretches of this text like those read"
-        if clusters == "documents":
+        population = "stretches of this text of the same length"
+        if unit == "vectors":
+            population = "rows like those read"
+        elif clusters == "documents":
             population = "another text of this length and kind"
         footnotes.append(f"[low, high]: the 95 % interval for {population}")
     footnotes += merged_notes(note for row in rows for note in row.notes)
@@ -217,17 +244,19 @@ def spectrum(result: ScanResult) -> Section:
         alt = f"Singular values of {named(name)} by rank, divided by the first"
         title = named(name) if len(names) > 1 else ""
         figures.append(Figure(f"spectrum-{number}", drawn, alt, height=360, title=title))
-    multiples = [
-        small_figure(f"small-{key}", words, partial(small, result, key), f"{words.title} by layer")
-        for key, words in result.measures.items()
-        if words.core and key != "average_cosine"
-    ]
+    multiples = []
+    for key, words in result.measures.items():
+        if words.core and key != "average_cosine" and not has_one_site(result):
+            in_words = replace(words, sentence=in_unit(words.sentence, unit_of(result)))
+            draw = partial(small, result, key)
+            multiples.append(
+                small_figure(f"small-{key}", in_words, draw, f"{words.title} by layer")
+            )
     lead = "Singular value decomposition: how much of the cloud lies on each of its directions."
     small_caption = "Spectra and lengths in short, by layer; lines as in Fig. 1."
-    panels = [
-        Panels(figures, _spectrum_caption(result, names[0])),
-        Panels(multiples, small_caption, small=True),
-    ]
+    panels = [Panels(figures, _spectrum_caption(result, names[0]))]
+    if multiples:
+        panels.append(Panels(multiples, small_caption, small=True))
     return Section("Singular values", lead, panels)
 
 
@@ -235,10 +264,10 @@ def _spectrum_caption(result: ScanResult, model: str) -> str:
     rows = of_model(result.sites, model)
     first = rows[0].text("site")
     last = rows[-1].text("site")
-    caption = (
-        f"Singular values by rank, divided by the first; one line a site, from {first} (faint) to "
-        f"{last} (strong)."
-    )
+    caption = "Singular values by rank, divided by the first"
+    if first != last:
+        caption += f"; one line a site, from {first} (faint) to {last} (strong)"
+    caption += "."
     if any(row.get("null") == "gaussian" for row in result.nulls):
         caption += " Dashed: the expectation, a cloud that uses all its directions alike."
     return f"{caption} A cliff after rank 1 is a cone."

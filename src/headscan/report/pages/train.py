@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -159,6 +160,12 @@ def _what_the_head_gives(result: RecoverResult) -> str:
         return (
             "The recovered head predicts no better than the embedding's rows as they are: try "
             "another --mode, or more text."
+        )
+    vocabulary = result.models[0].vocabulary
+    if vocabulary and result.after.nats_per_token >= math.log(vocabulary):
+        return (
+            f"It predicts no better than guessing among all {vocabulary:,} tokens "
+            f"({math.log(vocabulary):.2f} nats): try another --mode, or more text."
         )
     return (
         f"It is {gain:.2f} nats a token better than the embedding's rows as they are. The folder "

@@ -55,6 +55,7 @@ class Alarm:
             sentence=self.sentence,
             site=self.site,
             value=self.value,
+            unit="" if kind is None else kind.number,
         )
 
 

@@ -8,7 +8,7 @@ ERRORS = "see docs/training.md"
 
 
 def _alarm(code: str, name: str, meaning: str) -> Kind:
-    return declare(code, name, "train", meaning, LIMIT, GROUND, ERRORS)
+    return declare(code, name, "train", meaning, LIMIT, GROUND, ERRORS, number="at the alarm")
 
 
 ALARM_KINDS = {

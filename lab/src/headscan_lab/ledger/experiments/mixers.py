@@ -137,7 +137,8 @@ def _runner(model: Any) -> Callable[[Tensor], Tensor]:
 
 WIDTHS = (64, 256, 512)
 SEEDS = 8
-DESCENTS = ((150, 0.1), (150, 0.3), (300, 0.03), (600, 0.1))  # steps and rates
+MORE_SEEDS = 24  # where eight do not decide
+DESCENTS = ((150, 0.1), (150, 0.3), (300, 0.03))  # steps and rates
 
 
 @cache
@@ -156,13 +157,15 @@ def _tuned(mixing: str, width: int, seed: int) -> tuple[int, float]:
 
 
 @cache
-def _hidden(mixing: str, width: int, seed: int) -> tuple[Measurement, Measurement]:
+def _hidden(
+    mixing: str, width: int, seed: int, trainings: int = SEEDS
+) -> tuple[Measurement, Measurement]:
     """Return the shares of hidden first tokens that a descent and a search find."""
     found = []
     searched = []
     steps, rate = _tuned(mixing, width, seed)
-    for number in range(SEEDS):
-        training = SEEDS * seed + number
+    for number in range(trainings):
+        training = trainings * seed + number
         model = mixer(mixing, width, training)
         ids = language(training + 50_000_000, MIXER_PROMPTS, SLOTS)
         recovered = recall(model, first=1, seed=training, steps=steps, rate=rate, ids=ids)
@@ -176,10 +179,15 @@ def _hidden(mixing: str, width: int, seed: int) -> tuple[Measurement, Measuremen
 
 
 def _flat(_model: str, seed: int) -> Observation:
-    value, searched = _hidden("flat", WIDTHS[-1], seed)
+    value, searched = _hidden("flat", WIDTHS[-1], seed, MORE_SEEDS)
     narrower = [_hidden("flat", width, seed)[0] for width in WIDTHS[:-1]]
     expanded = _hidden("expanded", WIDTHS[-1], seed)[0]
-    return Observation(values=[value], controls=[*narrower, expanded, searched])
+    return Observation(
+        values=[value],
+        controls=[*narrower, expanded, searched],
+        why="Under the second master seed the share was 0.594 [0.458, 0.717]: it lies near the "
+        "bound.",
+    )
 
 
 def _expanded(_model: str, seed: int) -> Observation:

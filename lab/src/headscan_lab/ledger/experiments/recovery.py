@@ -303,7 +303,7 @@ def _enter(id: str, recovery: Recovery, family: Suits, *, large: bool = False) -
         return observation
 
     works = counts.low is not None
-    steps = " and ".join(map(str, recovery.steps))
+    steps = ", ".join(map(str, recovery.steps))
     enter_experiment(
         id,
         observe,
@@ -312,7 +312,7 @@ def _enter(id: str, recovery: Recovery, family: Suits, *, large: bool = False) -
         "tokens that a tuned descent finds",
         turned_by=f"a share outside: {counts} counts",
         range=f"the optimiser (Adam, SGD), rate, start and decoding are searched on "
-        f"{TUNING_PROMPTS} held-out prompts; the whole choice of {steps} steps is shown",
+        f"{TUNING_PROMPTS} held-out prompts; steps of {steps}",
     )
 
 
