@@ -9,6 +9,7 @@ import transformers
 import headscan
 from headscan.diagnosis.lookahead import built_causal, movement_by_later
 from headscan.model import Lens
+from headscan.report.pages.checkup_sheet import rows_of
 from tests.diagnosis.conftest import TEXT
 from tests.inversion.conftest import build
 
@@ -36,6 +37,11 @@ def test_a_lifted_mask_is_an_alarm():
     assert ill.findings[0].value > 0.01
     assert "1 of " in ill.examinations[0].summary[-1]
     assert "Logits that see later tokens." in ill.page()
+    options = {row.code: row.option for row in ill.examinations[0].unexamined}
+    assert {options[code] for code in ("HS201", "HS202", "HS207", "HS301")} == {"a causal mask"}
+    shown = {row.code: row.cells[0] for row in rows_of(ill)}
+    assert shown["HS201"].state == "none"
+    assert "a causal mask examines it" in shown["HS201"].why
 
 
 def test_a_model_with_its_mask_has_no_finding(lens):

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from headscan.diagnosis.evidence import ModelEvidence, Skipped
 from headscan.diagnosis.registry import CONDITIONS, Condition, Question
 
+NEED_MASK = ("loss", "inversion", "bits")
+"""Stages that a model without its causal mask lacks."""
+
+CAUSAL_MASK = "a causal mask"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unexamined:
@@ -13,8 +18,8 @@ class Unexamined:
 
     Attributes:
         reason: why there is none.
-        option: what would examine it, such as "--budget 10m"; empty where nothing would, because
-            the condition does not apply to the source.
+        option: what would examine it, such as "--budget 10m" or "a causal mask"; empty where
+            nothing would, because the condition does not apply to the source.
     """
 
     code: str
@@ -36,6 +41,8 @@ def unexamined(evidence: ModelEvidence, examined: Collection[str]) -> list[Unexa
         if skipped is not None:
             reason = skipped.reason
             option = skipped.option
+            if not option and evidence.later and skipped.stage in NEED_MASK:
+                option = CAUSAL_MASK
         rows.append(
             Unexamined(
                 code=code,

@@ -197,8 +197,8 @@ def _what_was_read(result: CheckupResult) -> str:
 
     evidence = result.examinations[0].evidence
     references = len(compared_with(evidence))
-    kind = "embedding models" if evidence.embeds else "reference models"
-    beside = f"compared with {references} healthy {kind}"
+    kind = "embedding model" if evidence.embeds else "reference model"
+    beside = f"compared with {references} healthy {kind}{'' if references == 1 else 's'}"
     if result.population:
         beside += f" (population {result.population})"
     text = result.protocol.text
