@@ -18,6 +18,7 @@ from headscan_lab.ledger.models import trained_here
 from headscan_lab.ledger.statement import Observation, enter_experiment
 
 SEEDS = 3  # trainings
+MORE_SEEDS = 5  # where three do not decide
 STEPS = (200, 600)
 TEXTS = 60
 LENGTH = 32
@@ -49,15 +50,20 @@ def _cosine_with_next(states: Numbers, embeddings: Numbers) -> float:
 
 
 def _difference(
-    name: str, measure: str, pair: tuple[str, str], seed: int, steps: int
+    name: str,
+    measure: str,
+    pair: tuple[str, str],
+    seed: int,
+    steps: int,
+    trainings: int = SEEDS,
 ) -> Measurement:
     """Return a measure of the first kind less that of the second, over trainings."""
     values = []
-    for repeat in range(SEEDS):
-        training = SEEDS * seed + repeat
+    for repeat in range(trainings):
+        training = trainings * seed + repeat
         first, second = (reading(kind, training, steps)[measure] for kind in pair)
         values.append(first - second)
-    return mean_of(name, values, unit=measure, tokens=SEEDS * TEXTS * LENGTH)
+    return mean_of(name, values, unit=measure, tokens=trainings * TEXTS * LENGTH)
 
 
 HEADLESS_PAIR = ("zipf-headless", "zipf")
@@ -97,10 +103,9 @@ def _pushed_by_entropy(_model: str, seed: int) -> Observation:
     controls = []
     for steps in STEPS:
         name = f"head less headless, {steps} steps"
-        values.append(_difference(name, "pushed", pair, seed, steps))
-        controls.append(
-            _difference(f"{name}, rows as trained", "pushed as trained", pair, seed, steps)
-        )
+        values.append(_difference(name, "pushed", pair, seed, steps, MORE_SEEDS))
+        name = f"{name}, rows as trained"
+        controls.append(_difference(name, "pushed as trained", pair, seed, steps, MORE_SEEDS))
     name = "of rows as trained, a bias at the log frequencies removes"
     controls.append(_difference(name, "pushed as trained", ("zipf", "zipf-bias"), seed, STEPS[0]))
     return Observation(
