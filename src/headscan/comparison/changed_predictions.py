@@ -12,7 +12,12 @@ from headscan.comparison.alignment import Integers
 from headscan.comparison.changed_models import ChangedModels
 from headscan.comparison.clusters import Clusters
 from headscan.comparison.control_changes import sizes_of_change
-from headscan.comparison.exchange import LOGITS_AT_ONCE, TOKENS_AT_ONCE, divergence
+from headscan.comparison.exchange import (
+    LOGITS_AT_ONCE,
+    LOGITS_IN_CACHE,
+    TOKENS_AT_ONCE,
+    divergence,
+)
 from headscan.comparison.moved_contexts import MovedTokens, moved_tokens
 from headscan.comparison.result import LayerChange
 from headscan.model.partwise import PartwiseModel
@@ -54,6 +59,22 @@ class ChangedPredictions:
     group_rises: Floats
     group_sizes: Floats
     moved: MovedTokens
+
+
+def divergence_and_rise(changed: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """Return KL(changed ‖ base) of log probabilities [n, V], and the sum of their rises [V].
+
+    Both are float64, on the CPU, and computed for as many rows at once as stay in its cache.
+    """
+    rows_at_once = len(base)
+    if base.device.type == "cpu":
+        rows_at_once = max(1, LOGITS_IN_CACHE // base.shape[1])
+    divergences = []
+    rise = torch.zeros(base.shape[1], dtype=torch.float64)
+    for after, before in zip(changed.split(rows_at_once), base.split(rows_at_once), strict=True):
+        divergences.append(divergence(after, before).cpu())
+        rise += (after - before).sum(0).cpu()
+    return torch.cat(divergences), rise
 
 
 class ChangeReader:
@@ -203,22 +224,24 @@ class ChangeReader:
                 part = slice(start, start + at_once)
                 before = self._log_probabilities(opened.base, 0, part)
                 after = self._log_probabilities(opened.tuned, 1, part)
-                likelihoods += before.sum(0, dtype=torch.float64).cpu()
+                likelihoods += before.sum(0).cpu()
+                divergence_of_tuned, summed_rise = divergence_and_rise(after, before)
+                rises[0] += summed_rise
                 rise = after - before
-                rises[0] += rise.sum(0, dtype=torch.float64).cpu()
                 rows = groups[start * (len(groups) // windows) :][: len(rise)]
                 for group in np.unique(rows):
                     chosen = torch.from_numpy(rows == group).to(rise.device)
                     group_rises[group] += rise[chosen].sum(0).double().cpu().numpy()
-                divergences = [divergence(after, before)]
+                divergences = [divergence_of_tuned]
                 for number, control in enumerate(opened.controls):
                     with control.applied(opened.base, "head", sizes):
                         controlled = self._log_probabilities(opened.base, 2 + number, part)
-                    rises[1 + number] += (controlled - before).sum(0, dtype=torch.float64).cpu()
-                    divergences.append(divergence(controlled, before))
+                    of_control, summed_rise = divergence_and_rise(controlled, before)
+                    rises[1 + number] += summed_rise
+                    divergences.append(of_control)
                 targets = self.ids[part, self.skipped + 1 :].reshape(-1, 1)
                 moved = moved_tokens(before, after)
-                parts[0].append(torch.stack(divergences).cpu())
+                parts[0].append(torch.stack(divergences))
                 rise_of_targets = rise.gather(1, targets)[:, 0]
                 parts[1].append(-rise_of_targets.double().cpu())
                 parts[2].append(moved.ids)
