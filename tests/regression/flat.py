@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -114,9 +115,19 @@ def environment() -> dict[str, str]:
         name: version(name) for name in ("torch", "numpy", "scipy", "transformers", "tokenizers")
     } | {
         "machine": platform.machine(),
+        "processor": processor_vendor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "kernels": ", ".join(sorted(blas)),
     }
+
+
+def processor_vendor() -> str:
+    """Return who made the processor: torch's products take another way for each."""
+    information = Path("/proc/cpuinfo")
+    if not information.exists():
+        return platform.processor()
+    match = re.search(r"^vendor_id\s*:\s*(\S+)", information.read_text(), flags=re.M)
+    return match[1] if match else platform.processor()
 
 
 def write(numbers: Mapping[str, Value]) -> None:

@@ -116,7 +116,7 @@ def test_a_folder_and_a_live_encoder_give_what_encode_gives(case, transformer_fo
     # Version 6 does not store do_lower_case: each is held to its own encode.
     saved = library.SentenceTransformer(folder, device="cpu")
     for model, own in ((encoder, encoder), (folder, saved)):
-        np.testing.assert_allclose(sentences(model), own.encode(TEXTS), atol=2e-6, rtol=1e-5)
+        np.testing.assert_allclose(sentences(model), own.encode(TEXTS), atol=5e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_page_says_what_is_outside_and_what_is_compared(run):
         curve=[point for point in run.curve if point.step < FAULT],
     )
     words = re.compile(
-        r"At step (\d+) (\d+) of (\d+) numbers are within what 4 healthy runs of this size show"
+        r"At step (\d+), (\d+) of (\d+) numbers are within the range of 4 healthy runs of this size"
     )
     step, within, of = map(int, words.search(early.page()).groups())
     assert (step, within >= 0.9 * of) == (30, True)

@@ -13,6 +13,7 @@ from headscan.leaks.bounds import Code, LeakBounds, code_bits, draws_of, leak_bo
 from headscan.leaks.priors import Prior, cut_prior
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
+from headscan.run import BadInput
 
 POSITION_STEP = 7919  # between the seeds of two positions: a prime
 
@@ -86,10 +87,18 @@ def position_leaks(
         candidates: candidates of a position; None: all.
         draws: Monte Carlo draws of each site and noise.
         seed: seed of the draws.
+
+    Raises:
+        BadInput: where the prior's probabilities are not finite.
     """
     row = ids[None].to(cut.lens.device)
     clean = cut.run(row)[0].double().cpu()
     shares = prior(ids[None])[0]
+    if not bool(shares.isfinite().all()):
+        raise BadInput(
+            "The predictions of the attacker's prior are not finite: look for broken weights, or "
+            "give another --prior."
+        )
     prefix = Prefix(cut, ids[None, :1])
     leaks: list[PositionLeak] = []
     for position in range(1, len(ids)):
