@@ -31,7 +31,7 @@ STEP = re.compile(
     re.M | re.S,
 )
 NEEDS = "# needs: "
-"""How a snippet begins that needs what only a user has."""
+"""The beginnings of snippets that need what only a user has."""
 COLUMNS = "100"
 
 

@@ -69,7 +69,7 @@ CHEAPER = {
     "compare": ["--sample", "64"],
     "attribute": ["--no-faithfulness"],
 }
-"""What makes the next command end in seconds, where it does not say so itself."""
+"""Options by which the next command ends in seconds, where it has none of them."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How far each token's rise lies beyond what control changes do: scores and their limit.
+"""Scores of how far each token's rise lies beyond that of control changes, and their limit.
 
 Control fine-tunes that differ only by their seed move the tokens along a few common directions, and
 by a spread that depends on how likely a token is. Both are taken out before the scores are judged,

@@ -143,6 +143,9 @@ def _text_cosines(_seed: int) -> list[Curve]:
     return curves
 
 
+LOGARITHMIC: dict[str, Literal["x", "y", "xy"]] = {"svd": "y", "zipf": "xy", "memory": "xy"}
+"""The logarithmic axes of figures of the slides."""
+
 for _id, _place, _title, _published, _across, _up, _make in (
     (
         "svd",
@@ -199,7 +202,7 @@ for _id, _place, _title, _published, _across, _up, _make in (
             published=_published,
             across=_across,
             up=_up,
-            log="y" if _id == "svd" else "xy" if _id in ("zipf", "memory") else "",
+            log=LOGARITHMIC.get(_id, ""),
         ),
         _make,
     )

@@ -37,6 +37,7 @@ SAME_PROTOCOL: dict[tuple[str, str, str], float] = {
     ("S6", "made here", "a tied head less an untied"): 0.527,
     ("P4", "made here", "log 3"): 1.0986,
 }
-"""What independent code found, by statement, model and name of our number: S3 on other stories, S5
-and S6 with a model and a language of its own.
+"""Values of independent code, by statement, model and name of our number.
+
+S3 is of other stories, S5 and S6 are of a model and a language of their own.
 """

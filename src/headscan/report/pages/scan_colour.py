@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from headscan.report.kit import Line, Table, palette
 from headscan.report.kit.words import number
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from headscan.scanner.colouring import Colouring
     from headscan.states.value_columns import Value
+    from headscan.statistics.uncertainty import Floats
 
 MOST_CATEGORIES = 10
 """The most frequent values have colours of their own; all others share one."""
@@ -104,21 +106,23 @@ def _scale(
     column: str, colourings: Sequence[Colouring], names: Sequence[str]
 ) -> tuple[dict[str, object], Table]:
     """Return the ends of a scale of numbers or dates, and the share of it of each dot."""
-    numbers_of_clouds = [np.array(list(map(_number, one.values))) for one in colourings]
-    joined = np.concatenate(numbers_of_clouds)
-    texts = [text for one in colourings for text in one.values]
-    known = np.flatnonzero(np.isfinite(joined))
-    order = known[np.argsort(joined[known], kind="stable")]
-    low, high = (joined[order[0]], joined[order[-1]]) if len(order) else (0.0, 0.0)
-    ends = [_end(texts[order[place]]) for place in (0, -1)] if len(order) else [NO_VALUE, NO_VALUE]
+    values = [value for colouring in colourings for value in colouring.values]
+    joined = _numbers(values)
+    order = _finite_order(joined)
+    ends = [NO_VALUE, NO_VALUE]
+    low = high = 0.0
+    if len(order):
+        ends = [_end(values[order[0]]), _end(values[order[-1]])]
+        low, high = joined[order[0]], joined[order[-1]]
+    width = high - low if high > low else 1.0
+
     shares = []
-    for numbers in numbers_of_clouds:
-        scaled = (numbers - low) / (high - low if high > low else 1.0)
-        shares.append([None if np.isnan(share) else round(share, 4) for share in scaled.tolist()])
     lines = []
-    for name, colouring, numbers in zip(names, colourings, numbers_of_clouds, strict=True):
-        known = np.flatnonzero(np.isfinite(numbers))
-        order = known[np.argsort(numbers[known], kind="stable")]
+    for name, colouring in zip(names, colourings, strict=True):
+        numbers = _numbers(colouring.values)
+        scaled = (numbers - low) / width
+        shares.append([None if np.isnan(share) else round(share, 4) for share in scaled.tolist()])
+        order = _finite_order(numbers)
         quantiles = [NO_VALUE] * 3
         if len(order):
             places = (0, (len(order) - 1) // 2, -1)
@@ -127,6 +131,17 @@ def _scale(
     columns = ["source", "lowest", "middle", "highest", "sampled vectors without a value"]
     table = Table(columns, lines, title=f"Sampled vectors by {column}", where="page")
     return {"ends": ends, "shares": shares}, table
+
+
+def _numbers(values: Sequence[Value]) -> Floats:
+    """Return numbers, or the seconds of dates; NaN where a value is missing."""
+    return np.array([_number(value) for value in values])
+
+
+def _finite_order(numbers: Floats) -> npt.NDArray[np.int64]:
+    """Return the places of the finite numbers, from the lowest to the highest."""
+    finite = np.flatnonzero(np.isfinite(numbers))
+    return finite[np.argsort(numbers[finite], kind="stable")]
 
 
 def _number(value: Value) -> float:
