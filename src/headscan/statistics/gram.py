@@ -90,10 +90,7 @@ class Gram:
         if not len(rows):
             return
         if not self.panels:
-            self.held.append(rows.clone())
-            self.count += len(rows)
-            if self.count > self.few:
-                self._open()
+            self._hold([rows.clone()])
             return
 
         if not self.count:
@@ -105,6 +102,13 @@ class Gram:
             panel.addmm_(rows[:, start:end].T, rows[:, start:])
         self.sum += rows.sum(0) if total is None else total
         self.count += len(rows) if count is None else count
+
+    def _hold(self, pieces: Sequence[Tensor]) -> None:
+        """Store rows as they are, as long as they are few."""
+        self.held += pieces
+        self.count += sum(map(len, pieces))
+        if self.count > self.few:
+            self._open()
 
     def add_tile(self, rows: Tensor, centre: Tensor) -> list[Tensor]:
         """Add the products of rows x − centre [n, width], in float32 or 16 bits, and return the
@@ -134,7 +138,13 @@ class Gram:
         """Add (or, with sign -1, subtract) another Gram matrix of the same width."""
         device = self.sum.device
         if not other.panels and sign == 1.0:
-            self.add(other.rows.to(device))
+            if self.panels:
+                self.add(other.rows.to(device))
+            else:
+                self._hold([rows.to(device) for rows in other.held])
+            return
+        if not self.count and sign == 1.0:
+            self._copy(other)
             return
         if not self.panels:
             self._open()
@@ -154,6 +164,15 @@ class Gram:
             other_sum = other_sum + other.count * shift
         self.sum.add_(other_sum, alpha=sign)
         self.count += sign * other.count
+
+    def _copy(self, other: "Gram") -> None:
+        """Take the sums of another matrix, which has panels, in place of none."""
+        self._flat, self.panels = self._empty(torch.float64)
+        self._flat.copy_(other._flat)
+        self.sum.copy_(other.sum)
+        self.count = other.count
+        self.pilot = None if other.pilot is None else other.pilot.to(self.sum.device)
+        self._centre = None
 
     def _shift_from(self, pilot: Tensor | None, device: torch.device) -> Tensor | None:
         """Return this matrix's pilot less another one (None: the origin); None where they agree."""
