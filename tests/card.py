@@ -36,6 +36,7 @@ class OnCard(Tensor):
     """A tensor of the card; `held` is what it holds."""
 
     held: Tensor
+    is_meta = False  # it has numbers
 
     @staticmethod
     def __new__(cls, tensor: Tensor) -> "OnCard":

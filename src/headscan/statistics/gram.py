@@ -94,7 +94,7 @@ class Gram:
         if not len(rows):
             return
         if not self.panels:
-            self._hold(rows.clone())
+            self._hold([rows.clone()])
             return
 
         if not self.count:
@@ -119,12 +119,12 @@ class Gram:
             if sum(len(part) for part in self.waiting) > waiting_rows(self.width):
                 self._settle()
         else:
-            self._hold(rows)
+            self._hold([rows])
 
-    def _hold(self, rows: Tensor) -> None:
-        """Store rows as they are, until there are more than `few`."""
-        self.held.append(rows)
-        self.count += len(rows)
+    def _hold(self, pieces: Sequence[Tensor]) -> None:
+        """Store rows as they are, as long as they are few."""
+        self.held += pieces
+        self.count += sum(map(len, pieces))
         if self.count > self.few:
             self._open()
 
@@ -162,8 +162,22 @@ class Gram:
         """Add (or, with sign -1, subtract) another Gram matrix of the same width."""
         device = self.sum.device
         if not other.panels and sign == 1.0:
-            self.add(other.rows.to(device))
-            return
+            if self.panels:
+                self.add(other.rows.to(device))
+            else:
+                self._hold([rows.to(device) for rows in other.held])
+        elif not self.count and sign == 1.0:
+            self._copy(other)
+        else:
+            self._combine_panels(other, sign)
+        if other.waiting:
+            rows = torch.cat(other.waiting).double()
+            few = Gram(self.width, rows.device, few=len(rows))
+            few.add(rows)
+            self.combine(few, sign)
+
+    def _combine_panels(self, other: "Gram", sign: float) -> None:
+        device = self.sum.device
         if not self.panels:
             self._open()
         if not other.panels:
@@ -182,11 +196,15 @@ class Gram:
             other_sum = other_sum + other.count * shift
         self.sum.add_(other_sum, alpha=sign)
         self.count += sign * other.count
-        if other.waiting:
-            rows = torch.cat(other.waiting).double()
-            few = Gram(self.width, rows.device, few=len(rows))
-            few.add(rows)
-            self.combine(few, sign)
+
+    def _copy(self, other: "Gram") -> None:
+        """Take the sums of another matrix, which has panels, in place of none."""
+        self._flat, self.panels = self._empty(torch.float64)
+        self._flat.copy_(other._flat)
+        self.sum.copy_(other.sum)
+        self.count = other.count
+        self.pilot = None if other.pilot is None else other.pilot.to(self.sum.device)
+        self._centre = other._centre
 
     def _pilot_vector(self, device: torch.device) -> Tensor:
         pilot = torch.zeros_like(self.sum) if self.pilot is None else self.pilot
