@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from headscan.run import Parts
 from headscan.statistics.clusters import CLUSTERS, KINDS, sample_tokens
+from headscan.statistics.gram import waiting_rows
 from headscan.statistics.parallel import ROOM
 from headscan.statistics.sinks import CELLS
 from headscan.statistics.site import FINE_BLOCKS
@@ -74,10 +75,12 @@ def _site_bytes(width: int, context: int, tokens: int | None, *, lengths: int) -
     """Return what a site keeps to the end: second moments, sums for its intervals, its sample."""
     matrix = GRAM_BYTES * width**2
     ordinary = lengths * matrix
-    # Vectors of first tokens (at each length) and of sinks: rows, or a matrix where that is less.
-    first_tokens = lengths * matrix
-    first_tokens_of_blocks = matrix
-    sinks = matrix
+    # Vectors of first tokens (at each length) and of sinks: rows, or a matrix where that is less,
+    # and the rows that wait for it.
+    few = matrix + FLOAT64 * width * waiting_rows(width)
+    first_tokens = lengths * few
+    first_tokens_of_blocks = few
+    sinks = few
     sample = sample_tokens(width)
     if tokens is not None:
         windows = tokens // context

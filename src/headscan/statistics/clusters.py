@@ -56,8 +56,11 @@ class Series(Accumulator):
         self.limit = limit
         self.cells = cells
         self.size = 1
-        # numpy's zeros take no memory until they are used
-        self.table = torch.from_numpy(np.zeros((cells, limit, columns))).to(device)
+        shape = (cells, limit, columns)
+        if torch.device(device).type == "cpu":
+            self.table = torch.from_numpy(np.zeros(shape))  # no memory until they are used
+        else:
+            self.table = torch.zeros(shape, dtype=torch.float64, device=device)
 
     @staticmethod
     def add(values: Tensor, targets: Sequence[tuple["Series", Tensor, Tensor | int]]) -> None:
