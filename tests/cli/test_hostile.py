@@ -219,7 +219,7 @@ def test_a_wrong_option_is_told_before_the_models_of_transformers_are_imported()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         2,
-        "headscan: Unknown option: --contxt. See headscan scan --help.\n",
+        "headscan: Unknown option: --contxt. Did you mean --context? See headscan scan --help.\n",
     )
 
 
