@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 
 import torch
@@ -36,9 +37,7 @@ def sample_seconds(
         seconds += (first + second + first * second) * interval
         x = _drawn(first, windows, relations)
         y = _drawn(second, windows, relations)
-        order = torch.randperm(windows)
-        draw = _fastest(lambda x=x, y=y, o=order: similarities(x, y.permuted(o), measures))
-        seconds += draws * draw
+        seconds += draws * _fastest(partial(_draw, x, y, measures))
     return growth * seconds
 
 
@@ -47,6 +46,11 @@ def _interval_seconds(windows: int) -> float:
     table = torch.rand(windows * SAMPLED_RUN, windows * SAMPLED_RUN, dtype=torch.float64)
     groups = torch.eye(windows, dtype=torch.float64)
     return _fastest(lambda: products_by_group(table, table, groups))
+
+
+def _draw(x: Prepared, y: Prepared, measures: Mapping[str, SimilarityMeasure]) -> None:
+    """Compare two models with the windows of one in another order."""
+    similarities(x, y.permuted(torch.randperm(y.windows)), measures)
 
 
 def _drawn(sites: int, windows: int, relations: Sequence[str]) -> Prepared:

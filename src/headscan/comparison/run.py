@@ -567,8 +567,8 @@ def estimate_compare(
     sampled = min(sample, tokens or sample)
     if "random-init" in null_models:
         operations += draws * readers[0].forward * sampled
-    sites = [len(widths_of_model) for widths_of_model in widths]
-    of_sample = sample_seconds(sites, sampled, chosen_measures, draws * len(null_models))
+    site_counts = [len(widths_of_model) for widths_of_model in widths]
+    of_sample = sample_seconds(site_counts, sampled, chosen_measures, draws * len(null_models))
     largest_batch = max(reader.batch for reader in readers)
     row_entries = sum(map(sum, widths)) * (sample + 2 * largest_batch)
     estimate = Estimate(
