@@ -176,6 +176,7 @@ def work(lens: Lens) -> float:
 def _timed(lens: Lens) -> float:
     """Return the seconds a token of a short trial takes on the model's device."""
     _, length = reading_window(lens, None)
+    length = min(length, lens.context_length or length)
     windows = max(1, TRIAL // length)
     ids = torch.arange(windows * length).reshape(windows, length) % lens.vocabulary_size
     last = lens.default_sites[-1:]
