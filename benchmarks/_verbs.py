@@ -126,7 +126,7 @@ CALLS: dict[str, Call] = {
         model, damage=True, against="q4_0", device=device, **READ
     ),
     "checkup": lambda model, device, _: headscan.checkup(
-        model, text="stories", context=32, max_tokens=512, device=device
+        model, text="stories", context=32, max_tokens=512, budget="full", device=device
     ),
     "invert": lambda model, device, _: headscan.invert(
         model, PROMPT[:20], at="block.1", device=device

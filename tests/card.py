@@ -39,14 +39,11 @@ class OnCard(Tensor):
     """A tensor of the card; `held` is what it holds."""
 
     held: Tensor
+    is_meta = False  # it has numbers
 
     @property
     def device(self) -> torch.device:
         return SEEN_AS
-
-    @property
-    def is_meta(self) -> bool:
-        return SEEN_AS == CARD
 
     @property
     def is_cuda(self) -> bool:
@@ -107,6 +104,17 @@ class Card(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return _run(function, args, kwargs or {}, self)
+
+
+def on_card(model):
+    """The model with its weights on the card."""
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            module._parameters[name] = torch.nn.Parameter(Card.of(weight.data))
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = Card.of(buffer)
+    model.tie_weights()
+    return model
 
 
 class Event(SimpleNamespace):

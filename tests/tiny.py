@@ -11,11 +11,16 @@ from tests.attack.kills import story
 TEXTS = story(1).split("\n\n")[:60]
 
 
-def save_tiny(folder: Path, seed: int = 0) -> Path:
+def save_tiny(folder: Path, seed: int = 0, blocks: int = 2) -> Path:
     """Save a random GPT-2 and its tokenizer; models of two seeds differ in their weights only."""
     tokenizer = fit_tokenizer(TEXTS, 280, context=32)
     config = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=32, n_embd=16, n_layer=2, n_head=2, bos_token_id=0
+        vocab_size=len(tokenizer),
+        n_positions=32,
+        n_embd=16,
+        n_layer=blocks,
+        n_head=2,
+        bos_token_id=0,
     )
     torch.manual_seed(seed)
     GPT2LMHeadModel(config).save_pretrained(folder)

@@ -209,6 +209,20 @@ def test_a_missing_text_is_told_before_the_libraries_are_imported():
     )
 
 
+def test_a_wrong_option_is_told_before_the_models_of_transformers_are_imported():
+    code = (
+        "import sys; from headscan.cli import main; sys.argv = ['headscan', 'scan', "
+        "'gpt-vanilla', '--contxt', '64']\n"
+        "try:\n    main()\nexcept SystemExit as leaving:\n    sys.exit(leaving.code + 10 * "
+        "('transformers.modeling_utils' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "headscan: Unknown option: --contxt. Did you mean --context? See headscan scan --help.\n",
+    )
+
+
 def test_an_edited_result_has_a_page():
     lens = headscan.Lens(gpt2(vocab_size=256), headscan.model.ByteTokenizer(), name="hen")
     result = headscan.scan(lens, STORY, context=16, batch=2)

@@ -9,8 +9,9 @@ from headscan.cli import command_of
 from headscan.cli.again import FOLLOWING, FURTHER
 from headscan.run import VERBS
 from tests.command_line import headscan
+from tests.tiny import save_tiny
 
-READ = ["--text", "stories", "--max-tokens", "256"]
+READ = ["--text", "stories", "--max-tokens", "256", "--context", "32"]
 PROMPT = ["--prompt", "Once upon a time"]
 SMALL_PRIVACY = [
     "--sites",
@@ -25,16 +26,16 @@ SMALL_PRIVACY = [
     "0.8",
 ]
 RUNS = {
-    "scan": ["scan", "gpt-vanilla", *READ, "--context", "32"],
-    "scan with a control": ["scan", "gpt-vanilla", *READ, "--context", "32", "--null"],
-    "checkup": ["checkup", "gpt-vanilla", *READ, "--context", "32"],
+    "scan": ["scan", "tiny", *READ],
+    "scan with a control": ["scan", "tiny", *READ, "--null"],
+    "checkup": ["checkup", "tiny", *READ],
     "checkup with an alarm": ["checkup", "cone.npy"],
     "checkup of few vectors": ["checkup", "few.npy"],
-    "states": ["states", "gpt-vanilla", *READ, "--sites", "block.0"],
+    "states": ["states", "tiny", *READ, "--sites", "block.0"],
     "compare": [
         "compare",
-        "gpt-vanilla",
-        "gpt-vanilla",
+        "tiny",
+        "tiny",
         *READ,
         "--sites",
         "block.0",
@@ -43,8 +44,8 @@ RUNS = {
     ],
     "compare two models": [
         "compare",
-        "gpt-vanilla",
-        "gpt-vanilla-early",
+        "tiny",
+        "shallow",
         *READ,
         "--sites",
         "embedding",
@@ -52,18 +53,22 @@ RUNS = {
         "19",
     ],
     "compare two columns": ["compare", "few.npy", "moved.npy", "--draws", "19"],
-    "ntp": ["ntp", "stories", "--tokenizer", "gpt-vanilla", "--order", "1", "--max-tokens", "200"],
-    "attribute": ["attribute", "gpt-vanilla", *PROMPT],
-    "flow": ["flow", "gpt-vanilla", *PROMPT, "--at", "block.0"],
-    "invert": ["invert", "gpt-vanilla", *PROMPT, "--at", "block.0"],
-    "channel": ["channel", "gpt-vanilla", *PROMPT],
-    "weights": ["weights", "gpt-vanilla"],
-    "privacy": ["privacy", "gpt-vanilla", "--text", "stories", *SMALL_PRIVACY],
+    "ntp": [
+        *("ntp", "stories", "--tokenizer", "tiny", "--order", "1", "--max-tokens", "200"),
+        *("--groups", "5", "--gap", "1e-3"),
+    ],
+    "attribute": ["attribute", "tiny", *PROMPT],
+    "flow": ["flow", "tiny", *PROMPT, "--at", "block.0"],
+    "invert": ["invert", "tiny", *PROMPT, "--at", "block.0"],
+    "channel": ["channel", "tiny", *PROMPT],
+    "weights": ["weights", "tiny"],
+    "privacy": ["privacy", "tiny", "--text", "stories", *SMALL_PRIVACY],
     "train": ["train", "gpt", "--text", "stories", "--steps", "2", "--vocabulary", "300"],
-    "recover": ["recover", "gpt-vanilla", *READ],
+    "recover": ["recover", "tiny", *READ],
 }
 """A small run of each verb that names a next command."""
 CHEAPER = {
+    "scan": ["--max-tokens", "256", "--context", "32"],
     "checkup": ["--max-tokens", "256", "--context", "32"],
     "privacy": SMALL_PRIVACY,
     "compare": ["--sample", "64"],
@@ -72,11 +77,22 @@ CHEAPER = {
 """Options by which the next command ends in seconds, where it has none of them."""
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Return the folder of two small models, of two blocks and of one."""
+    folder = tmp_path_factory.mktemp("models")
+    save_tiny(folder / "tiny")
+    save_tiny(folder / "shallow", blocks=1)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(models, tmp_path, monkeypatch):
     import numpy as np
 
     monkeypatch.chdir(tmp_path)
+    for path in models.iterdir():
+        Path(path.name).symlink_to(path)
     draw = np.random.default_rng(0)
     np.save("cone.npy", draw.standard_normal((2100, 16)) * 0.1 + 1)
     np.save("moved.npy", draw.standard_normal((300, 16)))
@@ -88,7 +104,7 @@ def following(printed: str) -> list[str]:
     """Return the words of the next command that a run printed."""
     [line] = [line for line in printed.splitlines() if line.startswith("next: ")]
     words = shlex.split(line.removeprefix("next: "))
-    filled = {"TEXT": "stories", "MODEL": "gpt-vanilla"}
+    filled = {"TEXT": "stories", "MODEL": "tiny"}
     return [filled.get(word, word) for word in words]
 
 
@@ -98,7 +114,8 @@ def test_the_next_command_of_a_run_runs(name, folder):
     assert first.status == 0, first.stderr
     program, verb, *rest = following(first.stdout)
     assert program == "headscan"
-    for option, value in zip(CHEAPER.get(verb, [])[::2], CHEAPER.get(verb, [])[1::2], strict=False):
+    cheaper = CHEAPER.get(verb, []) if "--text" in rest or verb != "scan" else []
+    for option, value in zip(cheaper[::2], cheaper[1::2], strict=False):
         if option not in rest:
             rest += [option, value]
     second = headscan(verb, *rest, "--out", str(folder / "second"))

@@ -2,7 +2,6 @@
 input.
 """
 
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 import headscan
-from headscan.diagnosis.plan import SPEED, enough_tokens, planned, work
+from headscan.diagnosis.plan import enough_tokens, planned
 from headscan.diagnosis.population import reference
 from headscan.model import ByteTokenizer, Lens
 from headscan.run import BadInput
@@ -103,7 +102,8 @@ def test_less_time_reads_less_and_says_so():
 
 
 def test_as_many_tokens_as_an_alarm_needs_are_planned_wherever_the_budget_has_room(lens):
-    seconds = {size: 2 * size * 1e9 / SPEED for size in (1.5, 2, 3, 4, 7, 13)}
+    # billions of weights, at the speed of two cores
+    seconds = {size: 2 * size * 1e9 / 1.5e11 for size in (1.5, 2, 3, 4, 7, 13)}
     assert {size: planned("2m", size_seconds).tokens for size, size_seconds in seconds.items()} == {
         1.5: 2048,
         2: 2048,
@@ -115,28 +115,6 @@ def test_as_many_tokens_as_an_alarm_needs_are_planned_wherever_the_budget_has_ro
     assert [planned("10m", seconds[size]).tokens for size in (7, 13)] == [2048, 2048]
     assert planned("2m", seconds[1.5], 1920).tokens == 1920  # what is asked for
     assert (enough_tokens(lens, 128), enough_tokens(lens, 100)) == (2048, 2100)
-
-
-def test_the_speed_of_an_accelerator_is_timed_and_a_budget_reads_what_it_allows():
-    shapes = []
-
-    def run(ids, sites, each):
-        shapes.append(tuple(ids.shape))
-        time.sleep(0.01)
-        each(sites[0], torch.zeros(2, 2))
-
-    card = SimpleNamespace(
-        device=torch.device("meta"),
-        sentence=None,
-        vocabulary_size=100,
-        default_sites=("block.0", "final_norm"),
-        run=run,
-    )
-    seconds = work(card)
-    assert shapes == [(16, 128)] * 3
-    assert 0.01 / 2048 <= seconds < 1 / 2048
-    # 7 billion parameters on an H100: 2.5e14 operations a second in 16 bits
-    assert planned("2m", 2 * 7e9 / 2.5e14).tokens == 16_384
 
 
 def test_what_is_planned_for_a_sentence_encoder_reads_what_an_alarm_needs():

@@ -16,6 +16,8 @@ from headscan.scanner.colouring import Colouring
 
 pytestmark = pytest.mark.browser
 
+SMALL = {"width": 700, "height": 600}
+"""A window in which the processor draws three dimensions in a fraction of the time."""
 HOVERED = (
     "document.querySelector('#tip').hidden ? null : document.querySelector('#tip "
     ".context').textContent"
@@ -72,7 +74,7 @@ def test_hostile_text_is_shown_as_it_is_in_three_dimensions(nasty, chromium, vis
     document, path = nasty
     picture = next(iter(document["pictures"].values()))
     contexts = {context_of(picture, k) for k in range(len(picture["tokens"]))}
-    with visit(chromium, path) as opened:
+    with visit(chromium, path, viewport=SMALL) as opened:
         page = opened.page
         scene = page.locator(".scene").first
         scene.scroll_into_view_if_needed()
@@ -156,7 +158,7 @@ def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty_page):
 
 
 def test_the_slider_turns_the_layers_of_all_models_by_keyboard(two, chromium, visit):
-    with visit(chromium, two) as opened:
+    with visit(chromium, two, viewport=SMALL) as opened:
         page = opened.page
         slider = page.locator("#layer")
         slider.focus()
@@ -229,7 +231,7 @@ def test_sinks_are_switched_in_every_plot(looked_at):
     looked_at.clean()
 
 
-def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit):
+def test_dark_is_followed_and_print_is_light(looked_at):
     line = (
         "document.querySelector('[data-figure=cosine]')._fullData.find((t) => t.mode === "
         "'lines+markers').line.color"
@@ -239,29 +241,31 @@ def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit)
         const still = document.querySelector('.still');
         const image = still.getContext('2d').getImageData(0, 0, still.width, still.height);
         return image.data.some((v) => v > 0); })()"""
-    with visit(chromium_without_webgl, two, color_scheme="light") as opened:
-        page = opened.page
-        light = page.evaluate(line)
-        light_ink = page.evaluate(ink)
-        page.emulate_media(color_scheme="dark")
-        page.wait_for_timeout(400)
-        dark = page.evaluate(line)
-        assert dark != light
-        assert page.evaluate(ink) != light_ink
-        assert not page.evaluate(pixels)
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert page.evaluate(line) == light
-        assert page.evaluate(pixels)
-        assert page.evaluate("[...document.querySelectorAll('details')].every((d) => d.open)")
-        page.emulate_media(media="print", color_scheme="dark")
-        assert page.evaluate(ink) == light_ink
-        assert page.locator(".still").first.is_visible()
-        assert not page.locator(".scene").first.is_visible()
-        page.emulate_media(media="screen", color_scheme="dark")
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        page.wait_for_timeout(300)
-        assert page.evaluate(line) == dark
-        opened.clean()
+    page = looked_at.page
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(line)
+    light_ink = page.evaluate(ink)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(400)
+    dark = page.evaluate(line)
+    assert dark != light
+    assert page.evaluate(ink) != light_ink
+    assert not page.evaluate(pixels)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(line) == light
+    assert page.evaluate(pixels)
+    assert page.evaluate("[...document.querySelectorAll('details')].every((d) => d.open)")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate(ink) == light_ink
+    assert page.locator(".still").first.is_visible()
+    assert not page.locator(".scene").first.is_visible()
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_timeout(300)
+    assert page.evaluate(line) == dark
+    page.emulate_media(media="screen", color_scheme="light")
+    page.wait_for_timeout(300)
+    looked_at.clean()
 
 
 def test_no_width_scrolls_the_page_sideways(looked_at):

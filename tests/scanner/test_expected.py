@@ -2,13 +2,20 @@
 that a scan announces.
 """
 
+import itertools
+from functools import partial
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import headscan
 from headscan import BadInput
-from headscan.comparison.run import estimate_compare
+from headscan.comparison import expected
+from headscan.comparison import run as comparison
+from headscan.comparison.run import chosen_similarities, estimate_compare
 from headscan.scanner.run import estimate_scan
+from headscan.states import estimate
 from headscan.states.writing import estimate_states
 from tests.cli.test_scan_command import run
 
@@ -39,6 +46,42 @@ def test_tokens_are_counted_by_the_beginning_and_sites_by_their_globs(tmp_path):
     (few,) = estimate_scan("gpt-vanilla", tmp_path / "t.txt", sites="block.0")
     assert few.memory < estimate.memory
     assert min(few.seconds, estimate.seconds) > 0
+
+
+@pytest.mark.parametrize(
+    "estimated",
+    [
+        lambda: estimate_scan("gpt-vanilla", "stories", max_tokens=1280),
+        lambda: estimate_states("gpt-vanilla", "stories", out="states", max_tokens=1280),
+        lambda: estimate_compare(["gpt-vanilla", "gpt-headless"], "stories", max_tokens=1280),
+    ],
+    ids=["scan", "states", "compare"],
+)
+def test_times_follow_a_product_that_is_timed(monkeypatch, estimated):
+    """A machine of half the speed takes twice as long; the first product, which is slow, does not
+    count.
+    """
+    monkeypatch.setattr(comparison, "sample_seconds", lambda *_: 0.0)
+    seconds = []
+    for product in (0.01, 0.02):
+        ticks = iter([0.0, 5.0, 6.0, 6.0 + product, 7.0, 7.0 + product])
+        clock = SimpleNamespace(perf_counter=partial(next, ticks))
+        monkeypatch.setattr(estimate, "time", clock)
+        (one,) = estimated()
+        seconds.append(one.seconds)
+    assert seconds[1] == pytest.approx(2 * seconds[0])
+
+
+def test_intervals_and_draws_of_a_comparison_are_timed(monkeypatch):
+    """Of a second each: three sites of one model and two of the other, two measures of relations;
+    the first draw and interval, which are slow, do not count.
+    """
+    ticks = itertools.cycle([0.0, 50.0, 60.0, 61.0])
+    monkeypatch.setattr(expected, "time", SimpleNamespace(perf_counter=partial(next, ticks)))
+    measures = chosen_similarities("cka,rsa,mutual_knn")
+    assert expected.sample_seconds([3, 2], 64, measures, 19) == 19 + 2 * (3 + 2 + 6)
+    assert expected.sample_seconds([3, 2], 2048, measures, 0) == 4 * 2 * (3 + 2 + 6)
+    assert expected.sample_seconds([1], 64, measures, 19) == 0
 
 
 def test_of_stored_vectors():

@@ -133,3 +133,17 @@ def test_processes_share_the_batches_of_a_store(stored_states):
     )
     resumed = [batch.indices.tolist() for batch in source.batches(start=31)]
     assert resumed == [[31], [32], [33]]
+
+
+def test_vectors_without_windows_have_no_first_positions():
+    vectors = torch.randn(640, 8, generator=torch.Generator().manual_seed(0)) + 0.5
+    uncut = headscan.scan(vectors).site("vectors")
+    assert uncut["average_cosine_without_first"] == uncut["average_cosine"]
+
+    cut = headscan.scan(vectors, context=64).site("vectors")
+    others = vectors[torch.arange(640) % 64 > 0].double().numpy()
+    expected = reference.average_cosine(others)
+    assert cut["average_cosine_without_first"] == pytest.approx(expected, abs=1e-12)
+
+    with pytest.raises(BadInput, match="--context gives the vectors of a window"):
+        headscan.scan(vectors, skip_first=1)

@@ -8,12 +8,14 @@ from headscan.statistics import Cloud
 from headscan.statistics.eigen import _call, eigen
 
 
+@pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("width", [1, 2, 7, 130])
-def test_values_and_directions_are_those_of_the_matrix(width):
+def test_values_and_directions_are_those_of_the_matrix(width, vectors):
     rows = np.random.default_rng(width).standard_normal((3 * width, width))
     matrix = rows.T @ rows
-    decomposition = eigen(torch.from_numpy(np.triu(matrix)))
-    np.testing.assert_array_equal(decomposition.values[::-1], np.linalg.eigvalsh(matrix))
+    decomposition = eigen(torch.from_numpy(np.triu(matrix)), vectors=vectors)
+    expected = np.linalg.eigvalsh(matrix)
+    np.testing.assert_allclose(decomposition.values[::-1], expected, atol=1e-12 * expected[-1])
     for count in {0, 1, width // 2, width}:
         directions = decomposition.strongest(count)
         assert directions.shape == (width, count)
@@ -33,6 +35,9 @@ def test_few_vectors_have_the_directions_of_all():
     directions = few.strongest(8)
     np.testing.assert_allclose(np.abs(np.sum(directions * whole.strongest(8), 0))[:5], 1)
     assert not directions[:, 5:].any()  # nothing has a component there
+    for name in ("covariance", "variances", "squared_covariance", "mean_variance"):
+        np.testing.assert_allclose(getattr(few, name), getattr(whole, name), atol=1e-14)
+    np.testing.assert_allclose(few.without([0, 3]), whole.without([0, 3]), atol=1e-12)
 
 
 def test_far_vectors_have_orthonormal_directions():

@@ -257,12 +257,62 @@ def test_few_rows_are_kept_until_a_matrix_is_smaller(rows):
         assert torch.allclose(gram.diagonal(), gram.dense().diagonal(), atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_few_rows_wait_for_others_and_are_in_every_number(dtype):
+    x = torch.randn(300, 64, dtype=torch.float64).to(dtype)
+    gram = Gram(64, few=40)
+    for part in x.split(7):
+        gram.add_few(part)
+    assert gram.panels
+    assert gram.waiting
+    assert gram.count + sum(len(part) for part in gram.waiting) == 300
+    restored = Gram.restore(load(save(gram.state())))
+    assert torch.equal(torch.cat(restored.waiting), torch.cat(gram.waiting).double())
+    none = gram.copy()
+    none.combine(gram, sign=-1.0)
+    assert none.count == 0
+    assert torch.allclose(none.dense(), torch.zeros(64, 64, dtype=torch.float64), atol=1e-10)
+    exact = x.double()
+    twice = torch.cat([exact, exact])
+    merged = Gram(64, few=40)
+    merged.combine(gram)
+    merged.combine(restored)
+    for sums, rows in ((gram, exact), (restored, exact), (merged, twice)):
+        assert torch.allclose(sums.diagonal(), rows.square().sum(0), atol=1e-10)
+        assert torch.allclose(sums.dense(), rows.T @ rows, atol=1e-10)
+        centred = rows - rows.mean(0)
+        assert torch.allclose(sums.scatter(), centred.T @ centred, atol=1e-10)
+        assert sums.count == len(rows)
+
+
+def test_blocks_are_the_same_with_intervals_and_without():
+    """With intervals they are those of the clusters of windows, and of a remainder."""
+    x = states(150)
+
+    def made(*, intervals: bool, windows: range) -> SiteStatistics:
+        s = SiteStatistics(WIDTH, intervals=intervals)
+        for window in windows:
+            s.update(x[window, None], [window], remainder=window == 149)
+        return s
+
+    expected = made(intervals=False, windows=range(150)).blocks()
+    with_intervals = made(intervals=True, windows=range(150))
+    parts = []
+    for intervals in (True, False):
+        merged = made(intervals=not intervals, windows=range(70))
+        merged.merge(made(intervals=intervals, windows=range(70, 150)))
+        parts.append(merged.blocks())
+    for blocks in (with_intervals.blocks(), restored(with_intervals).blocks(), *parts):
+        assert blocks.size == expected.size == 4
+        assert close(blocks.table, expected.table)
+
+
 def test_blocks_stay_bounded_and_consecutive():
     s = SiteStatistics(WIDTH)
     x = states(1)
     for window in range(1000):
         s.update(x, [window])
-    other_positions, first = s.fine.table[..., 2 * WIDTH]
+    other_positions, first = s.blocks().table[..., 2 * WIDTH]
     assert (other_positions + first).tolist() == [16 * LENGTH] * 62 + [8 * LENGTH, 0]
     assert first.tolist() == [16] * 62 + [8, 0]
 

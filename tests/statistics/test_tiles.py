@@ -194,18 +194,20 @@ def test_a_huge_vector_is_summed_in_float64_all_the_same():
 @pytest.mark.parametrize(
     ("shape", "dtype", "length", "bounded", "most"),
     [
-        ((1, 4096, 64), torch.bfloat16, 10**9, False, 40),
-        ((1, 4096, 64), torch.float32, 10**9, True, 40),
-        ((32, 128, WIDTH), torch.float32, 10**9, True, 57.5),
-        ((32, 128, WIDTH), torch.bfloat16, 50, True, 59.5),
+        ((1, 4096, 64), torch.bfloat16, 10**9, False, 30),
+        ((1, 4096, 64), torch.float32, 10**9, True, 32),
+        ((32, 128, WIDTH), torch.float32, 10**9, True, 36),
+        ((32, 128, WIDTH), torch.bfloat16, 50, True, 37),
+        ((32, 128, WIDTH), torch.bfloat16, 50, False, 34.5),
     ],
 )
 def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(
     shape, dtype, length, bounded, most, monkeypatch
 ):
     """4,096 tokens at once, with sinks, at two sites behind an addition each. Of tiles every eighth
-    is checked in float64. In long windows the first tokens are fewer than the dimensions, and are
-    stored as they are; in short ones they have a matrix of their own.
+    is checked in float64: with it they are 40 at most on average. In long windows the first tokens
+    are fewer than the dimensions, and are stored as they are; in short ones they have a matrix of
+    their own.
     """
     windows, context, width = shape
     states = torch.randn(shape).to(dtype)
@@ -240,23 +242,68 @@ def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(
                 accumulation.sample.columns,
             )
     per_batch = np.diff(counts[18:29], axis=0)  # between two doublings of the text
-    assert (np.median(per_batch[:, 0]) / 2 - 1 <= most, per_batch[:, 1].tolist()) == (
-        True,
-        [0] * 10,
-    ), (np.median(per_batch[:, 0]) / 2 - 1, card.names)
+    operations = per_batch[:, 0] / 2 - 1  # of a site, without the addition
+    assert np.median(operations) <= most, card.names
+    assert operations.mean() <= 40, card.names
+    assert per_batch[:, 1].tolist() == [0] * 10
     (device_sums, sample), (host_sums, host_sample) = passes.values()
     torch.testing.assert_close([sums.held for sums in device_sums], host_sums, rtol=1e-5, atol=0.1)
     assert all(torch.equal(sample[name], column) for name, column in host_sample.items())
 
 
+def _copied_to_host(x):
+    host = torch.empty(x.shape)
+    host.copy_(x)
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda x: x.sum().item(),
+        lambda x: float(x.sum()),
+        lambda x: bool((x > 0).any()),
+        lambda x: x.cpu(),
+        lambda x: x.to("cpu", non_blocking=True),
+        lambda x: x[x > 0],
+        lambda x: x[torch.tensor([1, 0])],
+        lambda x: (x > 0).nonzero(),
+        lambda x: torch.equal(x, x),
+        _copied_to_host,
+    ],
+)
+def test_the_card_notes_what_the_processor_waits_for(reading):
+    x = Card.of(torch.tensor([1.0, -2.0]))
+    with Card() as card:
+        assert not (x + 1).sum().isnan().held
+        assert card.waits == 0
+        reading(x)
+        assert card.waits > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        ("no sinks", 2),
+        ("first tokens are sinks", 2),
+        ("some first tokens are sinks", 3),
+        ("sinks elsewhere", 3),
+        ("rogue", 3),
+    ],
+)
 def test_a_site_is_finished_on_the_card_with_a_decomposition_for_each_group_of_tokens(
-    monkeypatch,
+    kind, most, monkeypatch
 ):
     """No d x d matrix goes to the processor, and the numbers are those of the processor."""
-    # 64 tokens a window; one of six first tokens is no sink, so that three groups differ
+    # 64 tokens a window
     x = torch.randn(6, 64, 300, generator=torch.Generator().manual_seed(1)) + 0.5
-    x[1:, 0] *= 30
-    x[0, 7] *= 30
+    if kind in ("first tokens are sinks", "sinks elsewhere", "rogue"):
+        x[:, 0] *= 30
+    if kind == "some first tokens are sinks":
+        x[1:, 0] *= 30
+    if kind == "sinks elsewhere":
+        x[::2, 7] *= 30
+    if kind == "rogue":  # its numbers are also those without this coordinate
+        x[..., 5] += 40
     rows = {}
     with Card() as card:
         monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
@@ -267,9 +314,10 @@ def test_a_site_is_finished_on_the_card_with_a_decomposition_for_each_group_of_t
             card.names.clear()
             rows[device] = site_cells("block.0", site_statistics, CORE)[0]
             if device == "meta":
-                decompositions = {n: k for n, k in card.names.items() if "eigh" in n and k}
-                assert decompositions == {"_linalg_eigh": 3}
+                decompositions = {n: k for n, k in card.names.items() if "eig" in n and k}
+                assert decompositions == {"_linalg_eigh": most}
                 assert (300, 300) not in card.fetched
+    assert rows["cpu"]["rogue_coordinates"] == ([5] if kind == "rogue" else [])
     for name, value in rows["cpu"].items():
         if isinstance(value, float):
             assert rows["meta"][name] == pytest.approx(value, rel=1e-6), name
@@ -315,17 +363,18 @@ def test_arithmetic_is_chosen_by_what_a_device_does_well(monkeypatch):
     tiles.float64_pays.cache_clear()
 
 
-def _half_product(left, right):
+def _half_product(left, right, out=None):
     """What matrix units for 16 bits do: exact products, summed in float32."""
     assert left.dtype == right.dtype == torch.bfloat16
-    return left.float() @ right.float()
+    return torch.mm(left.float(), right.float(), out=out)
 
 
-def _coarse_product(left, right):
-    return (left.float() @ right.float()).bfloat16().float()
+def _coarse_product(left, right, out=None):
+    product = _half_product(left, right, out)
+    return product.copy_(product.bfloat16())
 
 
-def _no_product(left, right):
+def _no_product(left, right, out=None):
     raise TypeError("mm() got an unexpected keyword argument 'out_dtype'")
 
 
@@ -352,9 +401,9 @@ def test_tiles_of_16_bits_are_within_the_bound_of_float64(monkeypatch, kind, use
     """States whose mean has most of their energy are multiplied about it, in float32."""
     calls = []
 
-    def product(left, right):
+    def product(left, right, out=None):
         calls.append(len(left))
-        return _half_product(left, right)
+        return _half_product(left, right, out)
 
     monkeypatch.setattr(gram, "half_product", product)
     monkeypatch.setattr(tiles, "half_pays", lambda device, dtype: dtype == torch.bfloat16)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, TrainerCallback
+from transformers import AutoModel, GPTNeoXConfig, TrainerCallback
 
 from headscan import BadInput
 from headscan.training import fit_tokenizer, last_checkpoint, recipe_of, train
@@ -23,7 +23,22 @@ TINY = {
 }
 BARE = TINY | {"geometry_every": 0}
 """Where what is measured on the way is not looked at."""
-PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2)
+
+
+def architecture(vocabulary, context):
+    return GPTNeoXConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=context,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+
+
+PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2, architecture=architecture)
 
 
 class Killed(BaseException):

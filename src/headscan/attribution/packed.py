@@ -17,8 +17,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface
-from transformers.activations import NewGELUActivation
 
 from headscan.model import Lens
 from headscan.model.recording import (
@@ -80,6 +78,8 @@ class Packed:
     """
 
     def __init__(self, lens: Lens, *, selects_positions: bool, options: Mapping[str, Any]) -> None:
+        from transformers.activations import NewGELUActivation
+
         self.lens = lens
         self.model = lens.model
         self._selects_positions = selects_positions
@@ -132,6 +132,8 @@ class Packed:
     @contextmanager
     def _installed(self, read_at: Tensor) -> Iterator[None]:
         """Let the model run packed rows, in this context."""
+        from transformers import AttentionInterface
+
         config = self.model.config
         with ExitStack() as contexts:
             contexts.enter_context(torch.inference_mode())

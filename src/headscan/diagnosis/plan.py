@@ -1,4 +1,4 @@
-"""What fits into a budget: planned by work, from the model's size; the clock only leaves whole
+"""What fits into a budget: planned by the speed of a short trial; later the clock only leaves whole
 stages out.
 """
 
@@ -22,12 +22,12 @@ Budget = Literal["2m", "10m", "full"]
 BUDGETS = {"2m": 120.0, "10m": 600.0, "full": float("inf")}
 """Seconds of each budget, for one source."""
 MOST = {"2m": 16_384, "10m": 65_536}
-SPEED = 1.5e11
-"""Multiplications and additions a second that plans are made with, on every CPU: Qwen2.5-Coder-1.5B
-on two cores.
-"""
 TRIAL = 2048
-"""Tokens that a model on an accelerator reads so that its speed is known."""
+"""Tokens that a model reads at most in a trial that shows its speed."""
+FIRST = 16
+"""Tokens of the pass before it, which is not timed."""
+LONG_ENOUGH = 0.05
+"""Seconds of a trial that is long enough."""
 FEWEST = 256
 SCAN = 20
 """Tokens that are always scanned; the scan's part of all tokens that could go through the model. As
@@ -155,37 +155,40 @@ def enough_tokens(lens: Lens, context: int | None) -> int:
     return math.ceil(FEW / length) * length
 
 
-def work(lens: Lens) -> float:
-    """Return the seconds a token of a forward pass takes, for a plan.
+def work(lens: Lens, context: int | None = None) -> float:
+    """Return the seconds that a token of a forward pass takes on the model's device, for a plan.
 
-    On a CPU it follows from the model's size, so that every CPU makes the same plan: two operations
-    are counted for each weight of a matrix, none for a table looked up. Other devices are as
-    different as 1 to 100: there the faster of two trials is timed.
+    They are those of a short trial, rounded to a power of two: trials of one machine differ by some
+    hundredths, and it shall make the same plan again. `context`: tokens of a window, None: by
+    default.
     """
-    if lens.device.type != "cpu":
-        return _timed(lens)
-    weights = {id(weight): weight for weight in lens.model.parameters() if weight.ndim >= 2}
-    table = lens.model.get_input_embeddings()
-    head = lens.output_embeddings
-    if table is not None and (head is None or head is not table.weight):
-        weights.pop(id(table.weight), None)
-    numbers: int = sum(weight.numel() for weight in weights.values())
-    return 2 * numbers / SPEED
+    _, length = reading_window(lens, context)
+    if lens.context_length is not None:
+        length = min(length, lens.context_length)
+    return 2.0 ** round(math.log2(_timed(lens, length)))
 
 
-def _timed(lens: Lens) -> float:
-    """Return the seconds a token of a short trial takes on the model's device."""
-    _, length = reading_window(lens, None)
-    length = min(length, lens.context_length or length)
-    windows = max(1, TRIAL // length)
+def _timed(lens: Lens, length: int) -> float:
+    """Return the seconds a token takes in a trial of windows of this length, which is so long that
+    it can be timed.
+    """
+    _seconds(lens, 1, min(length, FIRST))  # the first pass reads the weights and makes tables
+    windows = 1
+    seconds = _seconds(lens, windows, length)
+    while seconds < LONG_ENOUGH and 4 * windows * length <= TRIAL:
+        windows *= 4
+        seconds = _seconds(lens, windows, length)
+    if seconds < 10 * LONG_ENOUGH:
+        seconds = min(seconds, _seconds(lens, windows, length))
+    return max(seconds, 1e-9) / (windows * length)
+
+
+def _seconds(lens: Lens, windows: int, length: int) -> float:
+    """Return the seconds of a forward pass through the whole model."""
     ids = torch.arange(windows * length).reshape(windows, length) % lens.vocabulary_size
-    last = lens.default_sites[-1:]
-    seconds = []
-    for _ in range(3):  # the first one makes what is made once
-        start = time.perf_counter()
-        lens.run(ids, sites=last, each=_wait)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds[1:]) / ids.numel()
+    start = time.perf_counter()
+    lens.run(ids, sites=lens.sites[-1:], each=_wait)
+    return time.perf_counter() - start
 
 
 def _wait(_: str, states: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -127,11 +128,11 @@ def examine_model(
 ) -> ModelEvidence:
     """Return what was measured of a model.
 
-    A scan comes first; its size follows from the model's, and its pass serves shape, anatomy and
-    loss. Then blocks are taken out, and leaks, flow and remedies are measured, each as planned, or
-    not at all once the budget is spent. Random weights come last, where there is time. Each stage
-    is a unit of the run. The model's weights are given back before random ones are drawn, unless
-    the caller holds them.
+    A scan comes first; its size follows from the model's speed, and its pass serves shape, anatomy
+    and loss. Then blocks are taken out, and leaks, flow and remedies are measured, each as planned,
+    or not at all once the budget is spent. Random weights come last, where there is time. Each
+    stage is a unit of the run. The model's weights are given back before random ones are drawn,
+    unless the caller holds them.
     """
     clock = time.perf_counter()
     deadline = Deadline.of(inputs.budget)
@@ -140,7 +141,7 @@ def examine_model(
         return run.unit(f"source-{number}, {stage}", kind, make)
 
     lens = _opened(source, name, number, inputs, run)
-    plan = _plan(lens, name, inputs, run)
+    plan = _plan(lens, name, inputs, run, unit)
 
     started = time.perf_counter()
     scanned = _scan_unit(unit, "scan", lens, inputs, run.progress, plan.tokens, MEASURES)
@@ -212,9 +213,12 @@ def examine_model(
     )
 
 
-def _plan(lens: Lens, name: str, inputs: CheckupInputs, run: Run) -> ExaminationPlan:
-    """Return what is done with a model, and announce it; a small one runs on one thread."""
-    seconds = work(lens)
+def _plan(lens: Lens, name: str, inputs: CheckupInputs, run: Run, unit: Unit) -> ExaminationPlan:
+    """Return what is done with a model, and announce it; a small one runs on one thread.
+
+    The seconds that a token takes are a unit of the run: a resumed one has the same plan.
+    """
+    seconds = unit("seconds a token", float, partial(work, lens, inputs.context))
     enough = enough_tokens(lens, inputs.context)
     plan = planned(inputs.budget, seconds, inputs.reading.max_tokens, enough=enough)
     if seconds < LITTLE and lens.device.type == "cpu":

@@ -14,9 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import eager_mask
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
@@ -54,6 +51,11 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
     through torch's `scaled_dot_product_attention`, which may move outputs in the last digits.
     Raises BadInput for a model whose attention does not go through transformers' interface.
     """
+    # These take two seconds to import, which a scan of stored states does not need.
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import eager_mask
+
     tallies: dict[int, Tally] = {}
     layers: dict[int, int] = {}
 

@@ -159,7 +159,7 @@ class _Axes:
 
 def _axes(statistics: SiteStatistics, *, without_first: bool) -> _Axes:
     """Return the axes of a site, from its sums by fine blocks of text."""
-    later, first = statistics.fine.table.cpu().numpy()
+    later, first = statistics.blocks().table.cpu().numpy()
     all_positions = later + first
     sums = later if without_first else all_positions
     sums = sums[all_positions[:, -4] > 0]

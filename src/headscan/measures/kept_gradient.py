@@ -83,7 +83,8 @@ class GradientThroughHead:
         width = rows.shape[1]
         values, vectors = torch.linalg.eigh(self._gram())
         nonzero = values > 4 * width * 2.2e-16 * values[-1].clamp(min=0)
-        basis = vectors[:, nonzero] / values[nonzero].sqrt()
+        zeros = width - int(nonzero.sum())  # values ascend
+        basis = vectors[:, zeros:] / values[zeros:].sqrt()
 
         # A Gram matrix squares the head's condition; that of the basis made from it is near 1, and
         # takes the error away.
@@ -97,7 +98,7 @@ class GradientThroughHead:
     def restart(self) -> None:
         """Forget the tokens that were added; the head's basis stays."""
         self.batch = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
-        self.leverage_energy = 0.0
+        self.leverage_energy = self.batch.new_zeros(())
         self.energies = list[Tensor]()
         self.gradients: list[Tensor] | None = [] if self.best else None
 
@@ -155,7 +156,7 @@ class GradientThroughHead:
         squares = gradient.square()
         kept = (self._through(gradient) @ self.basis).square().sum(1)
         self.energies.append(torch.stack([kept, squares.sum(1)], 1))
-        self.leverage_energy += float((squares @ self.leverages).sum())
+        self.leverage_energy += (squares @ self.leverages).sum()
         self.batch += gradient.sum(0)
         if self.gradients is not None:
             self.gradients.append(gradient)
@@ -172,16 +173,24 @@ class GradientThroughHead:
         width = self.basis.shape[1]
         size = len(self.rows)
         energies = self.token_energies
-        kept_energy, total_energy = energies.sum(0).tolist()
-        batch_energy = float(self.batch.square().sum())
-        batch_kept = float((self._through(self.batch) @ self.basis).square().sum())
-        batch_leverage = float(self.batch.square() @ self.leverages)
+        batch_squares = self.batch.square()
+        of_batch = torch.stack(
+            [
+                batch_squares.sum(),
+                (self._through(self.batch) @ self.basis).square().sum(),
+                batch_squares @ self.leverages,
+                self.leverage_energy,
+            ]
+        )
+        of_tokens = energies.sum(0).to(of_batch)
+        numbers = torch.cat([of_tokens, of_batch]).cpu().tolist()
+        kept_energy, total_energy, batch_energy, batch_kept, batch_leverage, leverage = numbers
         return KeptGradient(
             tokens=len(energies),
             rank=width,
             vocabulary=size,
             kept_norm=_root(kept_energy, total_energy),
-            kept_norm_leverage=_root(self.leverage_energy, total_energy),
+            kept_norm_leverage=_root(leverage, total_energy),
             kept_norm_random=math.sqrt(width / size),
             kept_norm_best=self._best(total_energy),
             batch_kept_norm=_root(batch_kept, batch_energy),

@@ -52,7 +52,7 @@ def probe_inputs(model: Any, shape: tuple[int, int], seed: int) -> dict[str, Any
     for token in special:
         ids[ids == token] = plain
     ids = ids.to(table.device)
-    inputs: dict[str, Any] = {"input_ids": ids, **_without_cache(model)}
+    inputs: dict[str, Any] = {"input_ids": ids, **without_cache(model)}
     if getattr(model.config, "is_encoder_decoder", False):
         inputs["decoder_input_ids"] = ids.flip(1)
     return inputs
@@ -104,7 +104,7 @@ class ModelInputs:
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give either input_ids or inputs_embeds, not both and not neither.")
-        inputs: dict[str, Any] = _without_cache(self.model)
+        inputs: dict[str, Any] = without_cache(self.model)
         shape: Sequence[int]
         if input_ids is not None:
             inputs["input_ids"] = self.ids(input_ids)
@@ -204,7 +204,8 @@ class ModelInputs:
         return 0
 
 
-def _without_cache(model: Any) -> dict[str, Any]:
+def without_cache(model: Any) -> dict[str, Any]:
+    """Return the arguments of a forward pass that make a model store no keys and values."""
     takes_cache = "use_cache" in inspect.signature(model.forward).parameters
     return {"use_cache": False} if takes_cache else {}
 

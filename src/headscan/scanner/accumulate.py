@@ -85,16 +85,16 @@ class Accumulation(Accumulator):
         device: torch.device | str = "cpu",
         intervals: bool = False,
         lengths: Mapping[str, int] | None = None,
-        pooled: Sequence[str] = (),
+        positionless: Sequence[str] = (),
         bounded: bool = False,
     ) -> None:
         self.sites = {}
         for site, width in widths.items():
-            by_window = site in pooled  # one vector a window, which has no first positions
+            has_first = site not in positionless
             self.sites[site] = SiteStatistics(
                 width,
-                lead=0 if by_window else 1,
-                skip_first=0 if by_window else skip_first,
+                lead=1 if has_first else 0,
+                skip_first=skip_first if has_first else 0,
                 lengths=(lengths or {}).get(site, 1),
                 device=device,
                 intervals=intervals,

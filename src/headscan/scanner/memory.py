@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from headscan.run import Parts
 from headscan.statistics.clusters import CLUSTERS, KINDS, sample_tokens
+from headscan.statistics.gram import waiting_rows
 from headscan.statistics.parallel import ROOM
 from headscan.statistics.sinks import CELLS
 from headscan.statistics.site import FINE_BLOCKS
@@ -18,14 +19,17 @@ LENGTHS_BYTES = 2**30
 """The sums at shorter lengths of the text, which the last block has, may take so many bytes."""
 
 
-def finishing(width: int) -> float:
+def finishing(width: int, tokens: int | None = None) -> float:
     """Return the bytes that finishing a site holds beside its statistics: eight float64 matrices.
 
     There are at most two clouds, each with its covariance and its decomposition (a matrix, and a
     reflection where the mean is far away); besides, the sums that the second one is made of, or
-    the working memory of its decomposition.
+    the working memory of its decomposition. Fewer `tokens` than dimensions are kept as they are,
+    with their products. Only where such few vectors lie far from the origin for their spread (3,000
+    times) whole matrices are needed all the same.
     """
-    return 8 * FLOAT64 * width**2
+    rows = width if tokens is None else min(width, tokens)
+    return 8 * FLOAT64 * rows * width
 
 
 def affordable_lengths(width: int) -> int:
@@ -52,11 +56,11 @@ def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int
         tokens: of the text; None for a text of any length.
 
     >>> round(memory_bound([4096, 4096, 300], context=128, batch=2048, tokens=4096) / 1e9, 1)
-    1.9
+    1.7
     """
     widest = max(widths)
     adding = 8 * FLOAT64 * batch * widest
-    finishing_one = finishing(widest)
+    finishing_one = finishing(widest, tokens)
     finishing_several = min(ROOM, finishing_one * len(widths))
     storing = FLOAT32 * max(Parts.PIECE, 8 * widest * (widest // 4))
     total = 64 * 2**20 + max(adding, finishing_one, finishing_several, storing)
@@ -70,14 +74,18 @@ def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int
 def _site_bytes(width: int, context: int, tokens: int | None, *, lengths: int) -> float:
     """Return what a site keeps to the end: second moments, sums for its intervals, its sample."""
     matrix = GRAM_BYTES * width**2
-    # Vectors of first tokens (at each length) and of sinks: rows, or a matrix where that is less.
-    first_tokens = lengths * matrix
-    first_tokens_of_blocks = matrix
-    sinks = matrix
+    ordinary = lengths * matrix
+    # Vectors of first tokens (at each length) and of sinks: rows, or a matrix where that is less,
+    # and the rows that wait for it.
+    few = matrix + FLOAT64 * width * waiting_rows(width)
+    first_tokens = lengths * few
+    first_tokens_of_blocks = few
+    sinks = few
     sample = sample_tokens(width)
     if tokens is not None:
         windows = tokens // context
         vector = FLOAT64 * width
+        ordinary = min(ordinary, vector * tokens)
         first_tokens = min(first_tokens, vector * windows)
         first_tokens_of_blocks = min(first_tokens_of_blocks, vector * windows)
         sinks = min(sinks, vector * (tokens // 2))
@@ -86,5 +94,5 @@ def _site_bytes(width: int, context: int, tokens: int | None, *, lengths: int) -
     vector_sums = FLOAT64 * (2 * width + 4)
     blocks = 2 * FINE_BLOCKS * vector_sums
     clusters = len(CELLS) * len(KINDS) * CLUSTERS * vector_sums
-    moments = lengths * matrix + (first_tokens + first_tokens_of_blocks + sinks)
+    moments = ordinary + first_tokens + first_tokens_of_blocks + sinks
     return moments + blocks + clusters + 3 * FLOAT32 * width * sample

@@ -137,7 +137,7 @@ class ProbeRunner:
             seed=options.seed,
             device=self.setup.device,
             intervals=True,
-            pooled=[site for site in self.sites if source.pooled(site)],
+            positionless=[site for site in self.sites if not source.positioned(site)],
             bounded=options.bounded and not self.probes and not float64_pays(self.setup.device),
         )
 

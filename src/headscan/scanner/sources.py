@@ -265,6 +265,11 @@ def _check_states(subject: Subject, plan: ReadingPlan, *, cluster: bool) -> None
     states.name = subject.name
     if cluster:
         readable(states)
+    if plan.windowing.skip_first and not states.positioned(states.sites[0]):
+        raise BadInput(
+            f"{states.name} holds vectors that nobody has cut into windows, so --skip-first has no "
+            "first positions to leave out: --context gives the vectors of a window."
+        )
     if plan.windowing.skip_first >= states.context:
         raise BadInput(
             f"--skip-first must leave at least one of the {states.context} vectors of a window."

@@ -134,6 +134,10 @@ class VectorSource(ABC):
         """Return whether a site has one vector a window, that of a sentence, not one a token."""
         return site == SENTENCE and (self.alone or self.context == 1)
 
+    def positioned(self, site: str) -> bool:
+        """Return whether position 0 of a window is that of a first token at a site."""
+        return not self.pooled(site)
+
     def read(self, windows: int) -> int:
         """Return the tokens in the first windows."""
         return windows * self.context

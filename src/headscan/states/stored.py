@@ -52,6 +52,7 @@ class StoredSource(VectorSource):
         where: the path or URL; None for arrays in memory.
         whole: the number of complete windows, or of texts.
         rest: the number of vectors in the shorter window at the end.
+        cut: the vectors of a window, where the user has given them.
         starts: the first vector of each text, where each is a window.
     """
 
@@ -74,6 +75,7 @@ class StoredSource(VectorSource):
         self.device = torch.device("cpu")
         self.tokenizer = tokenizer
         self.context = vectors.window or min(window_length(context), vectors.count)
+        self.cut = context
         self.whole, self.rest = divmod(vectors.count, self.context)
         self.alone = vectors.lengths is not None
         if vectors.lengths is not None:
@@ -149,6 +151,14 @@ class StoredSource(VectorSource):
                 yield self._batch(number, first, last)
             first = last
             self._read = min(last * self.context, self.tokens)
+
+    @property
+    def _has_windows(self) -> bool:
+        """Whether the store or the user has cut the vectors into windows."""
+        return self.alone or self.vectors.window is not None or self.cut is not None
+
+    def positioned(self, site: str) -> bool:
+        return self._has_windows and super().positioned(site)
 
     def read(self, windows: int) -> int:
         return int(self.starts[windows]) if self.alone else super().read(windows)
@@ -235,6 +245,8 @@ class StoredSource(VectorSource):
     def _notes(self) -> list[str]:
         """Return the cautions for readers of the numbers."""
         cut = f"in windows of {self.context} vectors"
+        if not self._has_windows:
+            cut = f"{self.context} consecutive vectors together, none the first of a window"
         if self.alone:
             cut = f"of {self.whole:,} texts, each read by itself"
         notes = [*self.vectors.notes, f"Stored states, {cut}."]

@@ -37,8 +37,9 @@ class Cloud:
         norm_sum: Σ‖x‖.
         square_sum: Σ‖x‖².
         centred: C = Σ(x − μ)(x − μ)ᵀ/n [d, d], on the device of the sums, which also decomposes
-            it; None without a Gram matrix.
-        rows: the vectors themselves [n, d], where they are few and known, on that device.
+            it; None where there are `rows`, and without a Gram matrix.
+        rows: the vectors themselves [n, d], where they are known and no more than d, on that
+            device.
         directed: directions will be asked for, so that one decomposition gives them, too.
 
     >>> cloud = Cloud.of_rows([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -62,9 +63,10 @@ class Cloud:
         centred = None
         rows = None
         if gram and sums.gram is not None:
-            centred = sums.gram.scatter().div_(max(sums.count, 1))
-            if sums.gram.held:
+            if sums.gram.held and sums.count <= sums.width:
                 rows = sums.gram.rows
+            else:
+                centred = sums.gram.scatter().div_(max(sums.count, 1))
         return cls(
             count=sums.count,
             zeros=sums.zeros,
@@ -135,16 +137,33 @@ class Cloud:
         covariance: Floats = self._covariance.cpu().numpy()
         return covariance
 
-    @property
+    @lazy
     def _covariance(self) -> Tensor:
-        if self.centred is None:
+        if self.centred is not None:
+            return self.centred
+        rows = self._centred_rows
+        return (rows.T @ rows).div_(self.count)
+
+    @lazy
+    def _centred_rows(self) -> Tensor:
+        if self.rows is None:
             raise ValueError("these sums were kept without a second moment")
-        return self.centred
+        return self.rows - self.rows.mean(0)
+
+    @lazy
+    def _products(self) -> Tensor:
+        """(x − μ)·(y − μ)/n of all pairs of `rows` [n, n], which has the eigenvalues of C."""
+        rows = self._centred_rows
+        return (rows @ rows.T).div_(self.count)
 
     @lazy
     def variances(self) -> Floats:
         """The variance of each coordinate, the diagonal of C [d]."""
-        variances: Floats = self._covariance.diagonal().cpu().numpy()
+        if self.rows is None:
+            diagonal = self._covariance.diagonal()
+        else:
+            diagonal = self._centred_rows.square().mean(0)
+        variances: Floats = diagonal.cpu().numpy()
         return variances
 
     @property
@@ -155,22 +174,26 @@ class Cloud:
     @lazy
     def squared_covariance(self) -> float:
         """‖C‖², the sum of the squared entries of C."""
-        entries = self._covariance.flatten()
+        matrix = self._covariance if self.rows is None else self._products
+        entries = matrix.flatten()
         return float(entries @ entries)
 
     @lazy
     def mean_variance(self) -> float:
         """μᵀCμ."""
-        mean = torch.from_numpy(self.mean).to(self._covariance.device)
-        return float(mean @ (self._covariance @ mean))
+        if self.rows is None:
+            mean = torch.from_numpy(self.mean).to(self._covariance.device)
+            return float(mean @ (self._covariance @ mean))
+        mean = torch.from_numpy(self.mean).to(self.rows.device)
+        return float((self._centred_rows @ mean).square().mean())
 
     @lazy
     def _eigen(self) -> Eigen:
         """The decomposition of the second moment, by which values and directions agree."""
         if _is_far(self):
             return _FarEigen(self)
-        if self.rows is not None and len(self.rows) < 0.75 * self.width:
-            return _FewEigen(self.rows)
+        if self.rows is not None:
+            return _FewEigen(self)
         return eigen(self._moment(), vectors=self.directed)
 
     @lazy
@@ -214,12 +237,15 @@ class Cloud:
         if centred is not None:
             kept = torch.from_numpy(remaining).to(centred.device)
             centred = centred[kept[:, None], kept]
+        rows = self.rows
+        if rows is not None:
+            rows = rows[:, torch.from_numpy(remaining).to(rows.device)]
         cloud = replace(
             self,
             unit_sum=self.unit_sum[remaining],
             vector_sum=self.vector_sum[remaining],
             centred=centred,
-            rows=None,
+            rows=rows,
             directed=False,
         )
         total = cloud.energies.sum()
@@ -246,10 +272,15 @@ class _FewEigen:
     an eigenvalue that is zero to rounding are columns of zeros.
     """
 
-    def __init__(self, rows: Tensor):
-        self._rows = rows
-        count, width = rows.shape
-        self._eigen = eigen((rows @ rows.T).div_(count))
+    def __init__(self, cloud: Cloud):
+        assert cloud.rows is not None
+        self._rows = cloud.rows
+        count, width = self._rows.shape
+        mean = torch.from_numpy(cloud.mean).to(self._rows.device)
+        along_mean = cloud._centred_rows @ mean
+        uncentred = along_mean[:, None] + along_mean + mean @ mean
+        products = uncentred.div_(count).add_(cloud._products)
+        self._eigen = eigen(products, vectors=cloud.directed)
         self.values: Floats = np.append(self._eigen.values, np.zeros(width - count))
 
     def strongest(self, count: int) -> Floats:
@@ -281,7 +312,8 @@ class _FarEigen:
         a = length**2 + turned[0, 0]
         c = turned[1:, 0]
         self._slope = c / a
-        self._eigen = eigen(torch.from_numpy(turned[1:, 1:] - np.outer(c, c) / a))
+        products = torch.from_numpy(turned[1:, 1:] - np.outer(c, c) / a)
+        self._eigen = eigen(products, vectors=cloud.directed)
         self.values: Floats = np.append(a + c @ self._slope, self._eigen.values)
 
     def strongest(self, count: int) -> Floats:

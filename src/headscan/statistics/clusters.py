@@ -19,6 +19,7 @@ from headscan.statistics.pieces import Pieces
 from headscan.statistics.reservoir import Chosen, Reservoir
 from headscan.statistics.sinks import CELLS
 from headscan.statistics.transfer import fetched, sent
+from headscan.statistics.uncertainty import Floats
 
 # The sample: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or a
 # fifth of a second moment.
@@ -55,8 +56,11 @@ class Series(Accumulator):
         self.limit = limit
         self.cells = cells
         self.size = 1
-        # numpy's zeros take no memory until they are used
-        self.table = torch.from_numpy(np.zeros((cells, limit, columns))).to(device)
+        shape = (cells, limit, columns)
+        if torch.device(device).type == "cpu":
+            self.table = torch.from_numpy(np.zeros(shape))  # no memory until they are used
+        else:
+            self.table = torch.zeros(shape, dtype=torch.float64, device=device)
 
     @staticmethod
     def add(values: Tensor, targets: Sequence[tuple["Series", Tensor, Tensor | int]]) -> None:
@@ -213,6 +217,12 @@ class Clusters(Accumulator):
         for kind in KINDS:
             clusters.tables[kind] = Series.restore(unprefixed(f"tables.{kind}", state))
         return clusters
+
+    def tokens(self, kind: str) -> Floats:
+        """Return the tokens of each cluster of one of `KINDS` that has any."""
+        counts = self.tables[kind].table[:, :, 2 * self.width].sum(0).cpu().numpy()
+        occupied: Floats = counts[counts > 0]
+        return occupied
 
     def of(self, kind: str) -> ClusterSums:
         """Return the sums of the clusters of one of `KINDS` that have tokens."""

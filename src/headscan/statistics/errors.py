@@ -86,12 +86,11 @@ class Errors:
             reason = "it was not asked for before the pass"
             return cls(measures, unavailable=reason, tiles=tiles)
 
-        count_column = 2 * statistics.width
-        kind = "documents"
+        kind = "windows"
+        if enough_documents(statistics.clusters.tokens("documents")):
+            kind = "documents"
         sums = statistics.clusters.of(kind)
-        if not enough_documents(sums.sums[:, :, count_column].numpy().sum(0)):
-            kind = "windows"
-            sums = statistics.clusters.of(kind)
+        count_column = 2 * statistics.width
         sums = sums._replace(states=sums.states.to(statistics.device))
         tokens = sums.sums[:, :, count_column].numpy()
         counts = np.stack([tokens[list(cells)].sum(0) for cells in GROUPS.values()])

@@ -23,6 +23,9 @@ FAR = 1e4
 Σxxᵀ about the origin loses as many digits of the covariance as this ratio has.
 """
 
+WAITING = 64
+"""Rows that at least may wait for others (`Gram.add_few`)."""
+
 
 class Gram:
     """Σ x xᵀ over all rows x seen so far; shape [width, width], symmetric, float64.
@@ -52,6 +55,7 @@ class Gram:
         self._spans = [(start, end) for start, end in pairwise(cuts) if end > start]
         self.panels: list[Tensor] = []
         self.held: list[Tensor] = []  # rows, while there are no panels
+        self.waiting: list[Tensor] = []  # rows that are in no number yet, where there are panels
         self.count = 0.0
         self.pilot: Tensor | None = None  # None: the origin
         self._centre: Tensor | None = None  # the pilot, where a tile was added about it
@@ -90,10 +94,7 @@ class Gram:
         if not len(rows):
             return
         if not self.panels:
-            self.held.append(rows.clone())
-            self.count += len(rows)
-            if self.count > self.few:
-                self._open()
+            self._hold([rows.clone()])
             return
 
         if not self.count:
@@ -106,6 +107,34 @@ class Gram:
         self.sum += rows.sum(0) if total is None else total
         self.count += len(rows) if count is None else count
 
+    def add_few(self, rows: Tensor) -> None:
+        """Add rows of shape [n, width], in any precision, that are few beside the dimensions.
+
+        They are not copied. Where there are panels, they wait for others: a product of many takes
+        the time of one of few. From 512 dimensions on, those that wait take at most a fifth of the
+        panels' memory.
+        """
+        if self.panels:
+            self.waiting.append(rows)
+            if sum(len(part) for part in self.waiting) > waiting_rows(self.width):
+                self._settle()
+        else:
+            self._hold([rows])
+
+    def _hold(self, pieces: Sequence[Tensor]) -> None:
+        """Store rows as they are, as long as they are few."""
+        self.held += pieces
+        self.count += sum(map(len, pieces))
+        if self.count > self.few:
+            self._open()
+
+    def _settle(self) -> None:
+        """Add the rows that wait."""
+        if self.waiting:
+            rows = torch.cat(self.waiting).double()
+            self.waiting = []
+            self.add(rows)
+
     def add_tile(self, rows: Tensor, centre: Tensor) -> list[Tensor]:
         """Add the products of rows x − centre [n, width], in float32 or 16 bits, and return the
         panels of their sum, in float32.
@@ -114,10 +143,9 @@ class Gram:
         panels, which are first moved to the centre.
         """
         if self._centre is not centre:
-            shift = self._shift_from(centre, self.sum.device)
-            if shift is not None:
-                self._add_shift(self.sum, shift, self.count, 1.0)
-                self.sum += self.count * shift
+            shift = self._pilot_vector(self.sum.device) - centre
+            self._add_shift(self.sum, shift, self.count, 1.0)
+            self.sum += self.count * shift
             self._centre = centre
             self.pilot = centre.double()
 
@@ -126,7 +154,7 @@ class Gram:
             if rows.dtype == torch.float32:
                 torch.mm(rows[:, start:end].T, rows[:, start:], out=product)
             else:
-                product.copy_(half_product(rows[:, start:end].T, rows[:, start:]))
+                half_product(rows[:, start:end].T, rows[:, start:], product)
         self._flat += flat
         return products
 
@@ -134,8 +162,22 @@ class Gram:
         """Add (or, with sign -1, subtract) another Gram matrix of the same width."""
         device = self.sum.device
         if not other.panels and sign == 1.0:
-            self.add(other.rows.to(device))
-            return
+            if self.panels:
+                self.add(other.rows.to(device))
+            else:
+                self._hold([rows.to(device) for rows in other.held])
+        elif not self.count and sign == 1.0:
+            self._copy(other)
+        else:
+            self._combine_panels(other, sign)
+        if other.waiting:
+            rows = torch.cat(other.waiting).double()
+            few = Gram(self.width, rows.device, few=len(rows))
+            few.add(rows)
+            self.combine(few, sign)
+
+    def _combine_panels(self, other: "Gram", sign: float) -> None:
+        device = self.sum.device
         if not self.panels:
             self._open()
         if not other.panels:
@@ -146,7 +188,7 @@ class Gram:
             self._centre = None
 
         other_sum = other.sum.to(device)
-        shift = other._shift_from(self.pilot, device)
+        shift = other._shift_from(self, device)
         for panel, other_panel in zip(self.panels, other.panels, strict=True):
             panel.add_(other_panel.to(device), alpha=sign)
         if shift is not None:
@@ -155,12 +197,26 @@ class Gram:
         self.sum.add_(other_sum, alpha=sign)
         self.count += sign * other.count
 
-    def _shift_from(self, pilot: Tensor | None, device: torch.device) -> Tensor | None:
-        """Return this matrix's pilot less another one (None: the origin); None where they agree."""
-        if self.pilot is None and pilot is None:
+    def _copy(self, other: "Gram") -> None:
+        """Take the sums of another matrix, which has panels, in place of none."""
+        self._flat, self.panels = self._empty(torch.float64)
+        self._flat.copy_(other._flat)
+        self.sum.copy_(other.sum)
+        self.count = other.count
+        self.pilot = None if other.pilot is None else other.pilot.to(self.sum.device)
+        self._centre = other._centre
+
+    def _pilot_vector(self, device: torch.device) -> Tensor:
+        pilot = torch.zeros_like(self.sum) if self.pilot is None else self.pilot
+        return pilot.to(device)
+
+    def _shift_from(self, target: "Gram", device: torch.device) -> Tensor | None:
+        """Return this matrix's pilot less that of another one; None where they agree."""
+        if self.pilot is None and target.pilot is None:
             return None
-        own_pilot = torch.zeros_like(self.sum) if self.pilot is None else self.pilot
-        shift = own_pilot.to(device) - (0.0 if pilot is None else pilot)
+        if self._centre is not None and self._centre is target._centre:
+            return None  # known without a number read from a device
+        shift = self._pilot_vector(device) - target._pilot_vector(device)
         return shift if bool(shift.any()) else None
 
     def _add_shift(self, total: Tensor, shift: Tensor, count: float, sign: float) -> None:
@@ -182,6 +238,7 @@ class Gram:
 
     def diagonal(self) -> Tensor:
         """Return Σ x², by coordinate [width], about the origin."""
+        self._settle()
         if not self.panels:
             return self.rows.square().sum(0)
         squares = torch.cat([panel.diagonal() for panel in self.panels])
@@ -191,6 +248,7 @@ class Gram:
 
     def dense(self) -> Tensor:
         """Return the full symmetric matrix Σ x xᵀ [width, width], about the origin."""
+        self._settle()
         full = self.full(self.panels)
         if self.pilot is not None:
             cross = torch.outer(self.sum + 0.5 * self.count * self.pilot, self.pilot)
@@ -199,6 +257,7 @@ class Gram:
 
     def scatter(self) -> Tensor:
         """Return Σ (x − mean)(x − mean)ᵀ [width, width], about the mean of the rows."""
+        self._settle()
         if not self.panels:
             rows = self.rows - (self.rows.mean(0) if self.held else 0.0)
             return rows.T @ rows
@@ -220,7 +279,9 @@ class Gram:
         return full
 
     def state(self) -> dict[str, Tensor]:
-        """Return the rows where they are stored as they are, else count, sum, pilot and panels."""
+        """Return the rows where they are stored as they are, else count, sum, pilot, panels and the
+        rows that wait.
+        """
         if not self.panels:
             return {"rows": self.rows}
         state = {"count": torch.tensor(self.count, dtype=torch.float64), "sum": self.sum}
@@ -228,6 +289,8 @@ class Gram:
             state["pilot"] = self.pilot
         for i, panel in enumerate(self.panels):
             state[str(i)] = panel
+        if self.waiting:
+            state["waiting"] = torch.cat(self.waiting).double()
         return state
 
     @classmethod
@@ -247,15 +310,22 @@ class Gram:
         gram.pilot = state["pilot"].clone() if "pilot" in state else None
         for i, panel in enumerate(gram.panels):
             panel.copy_(state[str(i)])
+        if "waiting" in state:
+            gram.waiting = [state["waiting"].clone()]
         return gram
 
 
-def half_product(left: Tensor, right: Tensor) -> Tensor:
-    """Return the product of matrices of 16-bit numbers, summed in float32.
+def waiting_rows(width: int) -> int:
+    """Return how many rows may wait for others (`Gram.add_few`)."""
+    return max(WAITING, width // 8)
+
+
+def half_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return the product of matrices of 16-bit numbers, summed in float32, in `out` if given.
 
     Raises RuntimeError or TypeError where the device or torch has no such product.
     """
-    product: Tensor = torch.mm(left, right, out_dtype=torch.float32)
+    product: Tensor = torch.mm(left, right, out_dtype=torch.float32, out=out)
     return product
 
 
@@ -264,7 +334,8 @@ def _pilot(rows: Tensor) -> Tensor | None:
     mean = rows.mean(0)
     mean_square = mean @ mean
     # One number read from the device settles most cases.
-    if float(torch.linalg.vector_norm(rows)) ** 2 > 2 * len(rows) * float(mean_square):
+    square_sum = torch.linalg.vector_norm(rows).square()
+    if bool(square_sum > 2 * len(rows) * mean_square):
         return None
     distances = (rows - mean).square().sum(1)
     if not bool(mean_square > FAR * distances.mean()):

@@ -22,22 +22,18 @@ def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
 
     The columns are x/‖x‖, x, 1, whether x is zero, ‖x‖, ‖x‖².
     """
-    return _token_sums(rows, _token_scalars(norms))
+    return torch.cat([rows / _divisors(norms)[:, None], rows, _token_scalars(norms)], dim=1)
+
+
+def _divisors(norms: Tensor) -> Tensor:
+    """Return what vectors with these norms are divided by to become directions."""
+    return norms.clamp_min(torch.finfo(norms.dtype).tiny)
 
 
 def _token_scalars(norms: Tensor) -> Tensor:
-    """Return what `_token_sums` needs of the norms of n tokens [n, 5]: the divisors of directions
-    and the last four columns.
-    """
-    divisors = norms.clamp_min(torch.finfo(norms.dtype).tiny)
+    """Return the last four columns of the `token_sums` of n tokens [n, 4]."""
     zeros = (norms == 0).double()
-    columns = (divisors, torch.ones_like(norms), zeros, norms, norms.square())
-    return torch.stack(columns, dim=1)
-
-
-def _token_sums(rows: Tensor, scalars: Tensor) -> Tensor:
-    """Return `token_sums` of rows [n, d] with their `_token_scalars` [n, 5]."""
-    return torch.cat([rows / scalars[:, :1], rows, scalars[:, 1:]], dim=1)
+    return torch.stack([torch.ones_like(norms), zeros, norms, norms.square()], dim=1)
 
 
 @dataclass(frozen=True)
@@ -56,10 +52,11 @@ class Pieces:
             the states' device.
         rows: the ordinary tokens, zeros in place of the others [B, T, d]; in float64, or in float32
             about the centre.
-        inverse_squares: 1/‖x‖² of the tokens that are no sinks, else 0 [B·T].
-        ordinary: the `token_sums` of the ordinary tokens of each stretch.
+        vectors: the vectors of the tokens apart [m, d], in any precision.
+        inverse_norms: 1/‖x‖ of the tokens that are no sinks, else 0 [B·T].
         values: the `token_sums` of the ordinary tokens of each piece (some have none), then those
             of each token apart [n + m, 2d + 4].
+        cell_sums: the `token_sums` of the tokens of each of `CELLS` [4, 2d + 4].
         first: the index of the first token of each of the `values` [n + m].
         cell: the cell of each of the `values` [n + m].
         centre: the point [d] that `rows` are about; None: the origin.
@@ -71,9 +68,10 @@ class Pieces:
     norms: Tensor
     apart: Tensor
     rows: Tensor
-    inverse_squares: Tensor
-    ordinary: Tensor
+    vectors: Tensor
+    inverse_norms: Tensor
     values: Tensor
+    cell_sums: Tensor
     first: Tensor
     cell: Tensor
     centre: Tensor | None = None
@@ -113,16 +111,31 @@ class Pieces:
         if pieces.shape[1] > 1:
             masks.append(pieces)
         weights = _Weights.of(norms.reshape(-1, size), cells.reshape(-1, size), masks)
-        apart_on_device, scalars, totals, table = sent_together(
-            [apart, _token_scalars(apart_norms), weights.totals, weights.table.to(rows.dtype)],
+        apart_cells = flat_cells[apart]
+        apart_on_device, divisors, members, scalars, totals, table = sent_together(
+            [
+                apart,
+                torch.stack([_divisors(apart_norms), torch.ones_like(apart_norms)], dim=1),
+                _members(stretches, len(weights.totals), apart_cells),
+                torch.cat([weights.totals[:, 2:], _token_scalars(apart_norms)]),
+                weights.totals[:, :2],
+                weights.table.to(rows.dtype),
+            ],
             states.device,
         )
         source = rows if centre is None else states
-        apart_sums = _token_sums(source.flatten(0, 1)[apart_on_device].double(), scalars)
+        vectors = source.flatten(0, 1)[apart_on_device]
         rows.flatten(0, 1).index_fill_(0, apart_on_device, 0.0)
-        *piece_weights, inverse_squares = table.split(weights.sizes)
-        sums = _weighted(rows.view(stretches, size, -1), piece_weights, totals, centre)
-        all_values = torch.cat([sums, apart_sums])
+        *piece_weights, inverse_norms = table.split(weights.sizes)
+        sums = _weighted(rows.view(stretches, size, -1), piece_weights)
+        values = rows.new_empty(len(scalars), 2 * states.shape[2] + 4, dtype=torch.float64)
+        values[:, -4:] = scalars
+        of_pieces, of_apart = values[:, :-4].unflatten(1, sums.shape[1:]).tensor_split([len(sums)])
+        torch.div(vectors[:, None], divisors[:, :, None], out=of_apart)
+        if centre is None:
+            of_pieces.copy_(sums)
+        else:
+            torch.addcmul(sums, totals[:, :, None], centre, out=of_pieces)
 
         first_in_stretch = pieces.long().argmax(2)
         first = (first_in_stretch + size * torch.arange(stretches)[:, None]).flatten()
@@ -133,36 +146,39 @@ class Pieces:
             norms=norms,
             apart=apart_on_device,
             rows=rows,
-            inverse_squares=inverse_squares,
-            ordinary=all_values[:stretches],
-            values=all_values[-len(first) - len(apart) :],
+            vectors=vectors,
+            inverse_norms=inverse_norms,
+            values=values[-len(first) - len(apart) :],
+            cell_sums=members @ values,
             first=torch.cat([first, apart]),
-            cell=torch.cat([torch.zeros_like(first), flat_cells[apart]]),
+            cell=torch.cat([torch.zeros_like(first), apart_cells]),
             centre=centre,
         )
 
     @property
-    def by_cell(self) -> Sequence[Tensor]:
-        """The `values` of each of `CELLS`."""
-        return list(self.values.split(self.cell.bincount(minlength=len(CELLS)).tolist()))
+    def apart_by_cell(self) -> list[Tensor]:
+        """The `vectors` of each of `CELLS` but the ordinary one."""
+        counts = self.cell.bincount(minlength=len(CELLS)).tolist()
+        return list(self.vectors.split(counts[1:]))
 
-    @property
-    def squared_unit(self) -> Tensor:
-        """Σx²/‖x‖² of the tokens that are no sinks, by coordinate [d]."""
+    def add_squared_unit(self, total: Tensor) -> None:
+        """Add Σx²/‖x‖² of the tokens that are no sinks, by coordinate [d], to a float64 total."""
         on_cpu = self.rows.device.type == "cpu"
-        converted = on_cpu and self.centre is None
+        if not on_cpu:
+            directions = self.states.flatten(0, 1) * self.inverse_norms[:, None]
+            norms = torch.linalg.vector_norm(directions, dim=0, dtype=total.dtype)
+            total.addcmul_(norms, norms)
+            return
+        converted = self.centre is None
         rows = (self.rows if converted else self.states).flatten(0, 1)
-        step = CHUNK if on_cpu else len(rows)
-        chunks = zip(rows.split(step), self.inverse_squares.split(step), strict=True)
+        weights = self.inverse_norms.square()
         sums: list[Tensor] = []
-        for x, weights in chunks:
-            sums.append((weights[None] @ x.to(weights.dtype).square())[0])
+        for x, part in zip(rows.split(CHUNK), weights.split(CHUNK), strict=True):
+            sums.append((part[None] @ x.to(part.dtype).square())[0])
         if converted:  # `rows` has zeros in place of the first tokens
-            first_directions = self.by_cell[1][:, : rows.shape[1]]
-            sums.append(first_directions.square().sum(0))
-        if len(sums) == 1:
-            return sums[0]
-        return torch.stack(sums).sum(0, dtype=torch.float64)
+            first_tokens = self.values[self.cell == CELLS.index("first"), : rows.shape[1]]
+            sums.append(first_tokens.square().sum(0))
+        total += torch.stack(sums).sum(0, dtype=torch.float64)
 
 
 def _not_ordinary(cells: Tensor) -> Tensor:
@@ -190,7 +206,7 @@ class _Weights:
 
     Attributes:
         table: 1/‖x‖ and 1 for the ordinary tokens of each piece of each mask, else 0 [N, P, 2,
-            size], then 1/‖x‖² of the tokens that are no sinks, else 0 [N, size]; flat.
+            size], then 1/‖x‖ of the tokens that are no sinks, else 0 [N, size]; flat.
         sizes: the lengths of these parts.
         totals: the sums of both, and of the four scalars of `token_sums`, of each piece of each
             mask [n, 6], float64.
@@ -223,21 +239,28 @@ class _Weights:
             scalar_sums = members.double() @ scalars
             parts.append(piece_weights.flatten())
             totals.append(torch.cat([weight_sums, scalar_sums], dim=-1).flatten(0, 1))
-        parts.append(inverse.square().flatten())
+        parts.append(inverse.flatten())
         return cls(torch.cat(parts), [len(part) for part in parts], torch.cat(totals))
 
 
-def _weighted(
-    rows: Tensor, weights: Sequence[Tensor], totals: Tensor, centre: Tensor | None
-) -> Tensor:
-    """Return the `token_sums` of all pieces of all masks, from rows [N, size, d] about `centre`."""
+def _members(stretches: int, sums: int, cells: Tensor) -> Tensor:
+    """Return which rows make up each of `CELLS`, 1 or 0, float64 [4, sums + m].
+
+    The first rows are `sums`, of which the first `stretches` are those of the ordinary tokens; then
+    come those of m tokens with these `cells`.
+    """
+    members = torch.zeros(len(CELLS), sums + len(cells), dtype=torch.float64)
+    members[0, :stretches] = 1.0
+    members[cells, torch.arange(sums, sums + len(cells))] = 1.0
+    return members
+
+
+def _weighted(rows: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """Return Σx/‖x‖ and Σx of the rows [N, size, d] of all pieces of all masks [n, 2, d]."""
     stretches, size, width = rows.shape
-    # Σx/‖x‖ and Σx of each piece [·, 2, d]
-    vectors = rows.new_empty(len(totals), 2, width)
     pieces = [len(weight) // (2 * size) for weight in weights]
-    for weight, target in zip(weights, vectors.split(pieces), strict=True):
+    sums = rows.new_empty(sum(pieces), 2, width)
+    for weight, target in zip(weights, sums.split(pieces), strict=True):
         out = target.view(stretches, -1, width)
         torch.bmm(weight.view(stretches, -1, size), rows, out=out)
-    if centre is not None:
-        vectors = torch.addcmul(vectors, totals[:, :2, None], centre)
-    return torch.cat([vectors.flatten(1), totals[:, 2:]], dim=1)
+    return sums

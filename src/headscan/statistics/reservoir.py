@@ -1,6 +1,7 @@
 """A uniform sample of token positions, the same whatever the order or the split of the stream."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -21,7 +22,7 @@ def _mix(x: Hashes) -> Hashes:
     return x ^ (x >> np.uint64(31))
 
 
-def _position_keys(seed: int, windows: list[int], length: int) -> npt.NDArray[np.int64]:
+def _position_keys(seed: int, windows: Sequence[int], length: int) -> npt.NDArray[np.int64]:
     """Return the hashes of (seed, window, position) [windows, length], not negative."""
     seed_key = _mix(np.array([seed + 1], dtype=np.uint64))
     with np.errstate(over="ignore"):
@@ -78,16 +79,9 @@ class Reservoir(Accumulator):
 
     def offer(self, windows: list[int], length: int) -> "Chosen":
         """Return those of the positions [0, length) of these windows that would enter now."""
-        keys = _position_keys(self.seed, windows, length).ravel()
         full = len(self) == self.size
         bound = int(self.keys[-1]) if full and self.size else np.iinfo(np.int64).max
-        below = np.flatnonzero(keys < bound)
-        smallest = below[np.argsort(keys[below], kind="stable")][: self.size]
-        rows, positions = np.divmod(smallest, length)
-        places = [
-            (windows[row], int(position)) for row, position in zip(rows, positions, strict=True)
-        ]
-        return Chosen(keys[smallest], rows, positions, places)
+        return _chosen(self.seed, tuple(windows), length, self.size, int(bound))
 
     def put(self, chosen: "Chosen", columns: dict[str, Tensor]) -> None:
         """Enter the chosen positions with their columns, each of shape [len(chosen), ...]."""
@@ -196,3 +190,17 @@ class Chosen:
             indices = torch.from_numpy(self.rows * length + self.positions)
             self._sent[target] = sent(indices, states.device)
         return states.flatten(0, 1)[self._sent[target]]
+
+
+@lru_cache(maxsize=8)
+def _chosen(seed: int, windows: tuple[int, ...], length: int, size: int, bound: int) -> Chosen:
+    """Return the `size` positions [0, length) of windows with the smallest hashes below a bound.
+
+    The sites of a model have samples of the same positions, which are chosen once for all.
+    """
+    keys = _position_keys(seed, windows, length).ravel()
+    below = np.flatnonzero(keys < bound)
+    smallest = below[np.argsort(keys[below], kind="stable")][:size]
+    rows, positions = np.divmod(smallest, length)
+    places = [(windows[row], int(position)) for row, position in zip(rows, positions, strict=True)]
+    return Chosen(keys[smallest], rows, positions, places)

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, device_of, prefixed, unprefixed
 from headscan.statistics.blocks import Octaves
-from headscan.statistics.clusters import Clusters, Series
+from headscan.statistics.clusters import CLUSTERS, Clusters, Series
+from headscan.statistics.gram import Gram
 from headscan.statistics.pieces import Pieces
 from headscan.statistics.sinks import CELLS, GROUPS, Occurrences, lengths, sinks
 from headscan.statistics.sums import CellSums, Sums
 from headscan.statistics.tiles import TILE, WIDE, Tiles
 from headscan.statistics.transfer import fetched, sent
 
-FINE_BLOCKS = 64
+FINE_BLOCKS = CLUSTERS
 
 AT_ONCE = 2**20
 """Numbers, 8 MiB in float64, that are added at a time on a CPU: more would leave the cache."""
@@ -52,10 +53,10 @@ class SiteStatistics(Accumulator):
     sinks (`GROUPS`). Each of these is a sum of sets; nothing is subtracted, so large vectors leave
     no rounding behind.
 
-    Ordinary tokens have a Gram matrix; the few others are stored as they are. `fine`: sums in 64
-    blocks of first positions and of all others. `squared_unit`: Σx²/‖x‖² of the tokens that are no
-    sinks. `sink_positions`, `sink_tokens`: the positions and the token ids of sinks. With
-    `intervals`, `clusters` has the sums of each document and stretch of windows, too.
+    Ordinary tokens have a Gram matrix; the few others are stored as they are. `squared_unit`:
+    Σx²/‖x‖² of the tokens that are no sinks. `sink_positions`, `sink_tokens`: the positions and the
+    token ids of sinks. With `intervals`, `clusters` has the sums of each document and stretch of
+    windows, too; `fine` has those of the windows that are not in `clusters` (`blocks`).
 
     `lead`: the number of first positions that are a cell of their own, 1 or, where a window is one
     vector, 0.
@@ -84,7 +85,7 @@ class SiteStatistics(Accumulator):
         self.lead = lead
         self.device = torch.device(device)
         self.bounded = bounded
-        self.fine = Series(2 * width + 4, FINE_BLOCKS, 2, self.device)
+        self.fine = self._no_blocks()
         self.octaves = Octaves(
             lengths, partial(CellSums, width, ORDINARY_CELLS, device=self.device)
         )
@@ -182,35 +183,31 @@ class SiteStatistics(Accumulator):
 
     def _add(self, pieces: Pieces, sums: CellSums, windows: list[int], *, remainder: bool) -> None:
         """Add the pieces of these windows to `sums` and to everything else."""
-        window_of_value = torch.tensor(windows)[pieces.first // pieces.cells.shape[1]]
-        targets: list[tuple[Series, Tensor, Tensor | int]] = [
-            (self.fine, window_of_value, pieces.cell % 2)
-        ]
         if self.clusters is not None and not remainder:
-            targets += self.clusters.update(pieces, windows)
+            targets = self.clusters.update(pieces, windows)
+        else:
+            window_of_value = torch.tensor(windows)[pieces.first // pieces.cells.shape[1]]
+            targets = [(self.fine, window_of_value, pieces.cell % 2)]
         Series.add(pieces.values, targets)
 
         if self.tiles is not None:
             self.tiles.tokens += pieces.cells.numel()
-        self.squared_unit += pieces.squared_unit
-        self._add_ordinary(pieces, sums.cells["ordinary"])
-        cell_sums = sums.cells | self.sinks.cells
-        for cell, values in zip(CELLS[1:], pieces.by_cell[1:], strict=True):
-            if len(values):
-                total = values.sum(0)
-                cell_sums[cell].sums += total
-                vectors = values[:, self.width : -4]
-                cell_sums[cell].second_moments.add(vectors, total[self.width : -4])
+        pieces.add_squared_unit(self.squared_unit)
+        self._add_ordinary(pieces, sums.cells["ordinary"].second_moments)
+        sums.table += pieces.cell_sums[: len(ORDINARY_CELLS)]
+        if bool((pieces.cell >= len(ORDINARY_CELLS)).any()):
+            self.sinks.table += pieces.cell_sums[len(ORDINARY_CELLS) :]
+        cells = sums.cells | self.sinks.cells
+        for cell, vectors in zip(CELLS[1:], pieces.apart_by_cell, strict=True):
+            if len(vectors):
+                cells[cell].second_moments.add_few(vectors)
         positions = (pieces.cells >= 2).nonzero()[:, 1]
         self.sink_positions.update(positions + self.skip_first)
 
-    def _add_ordinary(self, pieces: Pieces, sums: Sums) -> None:
-        """Add the ordinary tokens to their sums."""
-        totals = pieces.ordinary.sum(0)
-        vector_total = totals[self.width : -4]
+    def _add_ordinary(self, pieces: Pieces, gram: Gram) -> None:
+        """Add the ordinary tokens to their second moments."""
+        vector_total = pieces.cell_sums[0, self.width : -4]
         count = pieces.cells.numel() - len(pieces.apart)
-        gram = sums.second_moments
-        sums.sums += totals
         if self.tiles is not None and pieces.centre is not None and gram.panels:
             self.tiles.add(gram, pieces)
             gram.sum.add_(vector_total).sub_(pieces.centre, alpha=count)
@@ -222,6 +219,21 @@ class SiteStatistics(Accumulator):
             ordinary = (pieces.cells.flatten() == 0).nonzero().flatten()
             vectors = pieces.states.flatten(0, 1)[sent(ordinary, self.device)]
             gram.add(vectors.double())
+
+    def blocks(self) -> Series:
+        """Return the sums of at most 64 blocks of text, of all but first positions and of these."""
+        blocks = self._no_blocks()
+        blocks.merge(self.fine)
+        if self.clusters is not None:
+            windows = self.clusters.tables["windows"]
+            of_windows = self._no_blocks()
+            of_windows.size = windows.size
+            of_windows.table = windows.table[:2] + windows.table[2:]  # without sinks, and of these
+            blocks.merge(of_windows)
+        return blocks
+
+    def _no_blocks(self) -> Series:
+        return Series(2 * self.width + 4, FINE_BLOCKS, 2, self.device)
 
     def cell(self, name: str) -> Sums:
         """Return the sums of one of `CELLS`."""
@@ -270,7 +282,7 @@ class SiteStatistics(Accumulator):
         return self.sums("all")
 
     def merge(self, other: "SiteStatistics") -> None:
-        self.fine.merge(other.fine)
+        self.fine.merge(other.blocks() if self.clusters is None else other.fine)
         self.octaves.merge(other.octaves)
         self.sinks.merge(other.sinks)
         self.squared_unit += other.squared_unit.to(self.squared_unit.device)

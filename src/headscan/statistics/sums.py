@@ -128,10 +128,19 @@ class Sums(Accumulator):
 
 
 class CellSums(Accumulator):
-    """`Sums` of disjoint sets of tokens, some of `CELLS`; a few vectors are stored as they are."""
+    """`Sums` of disjoint sets of tokens, some of `CELLS`; a few vectors are stored as they are.
+
+    The rows of `table` [cells, 2·width + 4] are the `sums` of the cells.
+    """
 
     def __init__(self, width: int, cells: Sequence[str], *, device: torch.device | str = "cpu"):
-        self.cells = {cell: Sums(width, few=5 * width // 8, device=device) for cell in cells}
+        self._set({cell: Sums(width, few=5 * width // 8, device=device) for cell in cells})
+
+    def _set(self, cells: dict[str, Sums]) -> None:
+        self.cells = cells
+        self.table = torch.stack([sums.sums for sums in cells.values()])
+        for sums, row in zip(cells.values(), self.table, strict=True):
+            sums.sums = row
 
     def merge(self, other: "CellSums") -> None:
         for cell, sums in self.cells.items():
@@ -145,9 +154,11 @@ class CellSums(Accumulator):
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        cell_sums = cls(0, [])
+        cells = {}
         for cell in CELLS:
             sums = unprefixed(f"cells.{cell}", state)
             if sums:
-                cell_sums.cells[cell] = Sums.restore(sums)
+                cells[cell] = Sums.restore(sums)
+        cell_sums = cls(0, list(cells))
+        cell_sums._set(cells)
         return cell_sums

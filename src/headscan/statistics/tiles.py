@@ -75,7 +75,8 @@ def half_pays(device: torch.device, dtype: torch.dtype) -> bool:
 
 def _half_pays(rows: Tensor) -> bool:
     try:
-        products = gram.half_product(rows[:, :TRIED].T, rows)
+        products = rows.new_empty(TRIED, rows.shape[1], dtype=torch.float32)
+        gram.half_product(rows[:, :TRIED].T, rows, products)
         seconds = _seconds(rows, gram.half_product)
     except (RuntimeError, TypeError):
         return False
@@ -161,8 +162,8 @@ class Tiles(Accumulator):
             exact_rows.index_fill_(0, pieces.apart, 0.0)
             projections = exact_rows @ self.signs
             self.products += sums.full(products) @ self.signs - exact_rows.T @ projections
-            self.sums += pieces.ordinary.sum(0) - exact.ordinary.sum(0)
-            tokens = exact.ordinary[:, -4].sum()
+            self.sums += pieces.cell_sums[0] - exact.cell_sums[0]
+            tokens = exact.cell_sums[0, -4]
             energy = projections.square().sum() / SIGNS
             self.checked += torch.stack([tokens, energy])
         self.tiles += 1

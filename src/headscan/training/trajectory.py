@@ -1,6 +1,6 @@
 """The geometry of a model that is trained, measured on windows of text between two steps."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from torch.distributed.tensor import DTensor
 from headscan.measures.kept_gradient import GradientThroughHead, KeptGradient
 from headscan.measures.measure import MEASURES
 from headscan.model import Lens
-from headscan.model.traits import embedding_table
+from headscan.model.inputs import without_cache
 from headscan.run import Row
-from headscan.statistics import Cloud, NonFinite, SiteStatistics, Sums
+from headscan.statistics import Cloud, NonFinite
 from headscan.training.heads import Unembedding, body_of, head_of
 from headscan.training.learner import Learner
 from headscan.training.records import GeometrySnapshot
+from headscan.training.window_sums import Mask, Tokens, WindowSums, clouds_of
 
 GRADIENT_TOKENS = 512
 """Tokens whose gradients are measured."""
@@ -67,25 +68,29 @@ def measure_sites(
         on_cpu = lens.device.type == "cpu"
         batch = BATCH if on_cpu else max(BATCH, TOKENS_ON_DEVICES // windows.shape[1])
     names = lens.match(sites) if sites else _stream_sites(lens)
-    statistics = {name: SiteStatistics(lens.width(name), device=lens.device) for name in names}
+    device = torch.device("cpu") if lens.device.type == "mps" else lens.device  # has no float64
+    sums = {name: WindowSums(lens.width(name), device) for name in names}
     for start in range(0, len(windows), batch):
-        ids = np.ascontiguousarray(windows[start : start + batch])
-        rows = torch.from_numpy(ids).long().to(lens.device)
+        rows = torch.from_numpy(np.ascontiguousarray(windows[start : start + batch])).long()
+        real = np.ones(rows.shape, dtype=bool)
         mask = None
         if attention_mask is not None:
-            mask = torch.from_numpy(attention_mask[start : start + batch]).to(lens.device)
-        lens.run(
-            rows,
-            attention_mask=None if mask is None else mask.long(),
-            sites=names,
-            each=_adder(statistics, start, mask),
-        )
+            real = attention_mask[start : start + batch]
+            mask = torch.from_numpy(real).long()
+        first_token = start * windows.shape[1]
+        each = _adder(sums, Tokens.of(real, device, first_token), real, first_token)
+        lens.run(rows, attention_mask=mask, sites=names, each=each)
+    table = WindowSums(lens.input_embeddings.shape[1], device)
+    _add_rows(table, lens.input_embeddings)
 
-    measured = [_site_row(name, site, functions) for name, site in statistics.items()]
-    table = Cloud.of_sums(Sums.of_rows(_embedding_rows(lens)))
-    cells: dict[str, object] = {"site": "embedding_table"}
-    for name, function in functions.items():
-        cells[name] = function(table)
+    spectral = any(function.spectral for function in functions.values())
+    measured = []
+    for name, clouds in clouds_of(sums, windows.shape[1], spectral=spectral):
+        measured.append(_site_row(name, clouds[0], clouds[-1], functions))
+    [(name, [table_cloud])] = clouds_of({"embedding_table": table}, 1, spectral=spectral)
+    cells: dict[str, object] = {"site": name}
+    for measure, function in functions.items():
+        cells[measure] = function(table_cloud)
     return [*measured, Row(cells)]
 
 
@@ -99,30 +104,34 @@ def _stream_sites(lens: Lens) -> tuple[str, ...]:
 
 
 def _adder(
-    statistics: Mapping[str, SiteStatistics], start: int, mask: Tensor | None
+    sums: Mapping[str, WindowSums], tokens: Tokens, real: Mask, start: int
 ) -> Callable[[str, Tensor], None]:
-    """Return a function that adds the states of a batch to the statistics of their site.
+    """Return a function that adds the states of a batch to the sums of their site.
 
     Args:
-        start: number of the batch's first window.
-        mask: which tokens are no padding.
+        tokens, real: the tokens of the batch, and which of them are no padding.
+        start: the index of the batch's first token among those of all windows.
     """
+    device = tokens.first.device
+    of_decoder = tokens
+    if not real.all():
+        # The decoder's input stands one position behind the encoder's.
+        shifted = np.roll(real, 1, axis=1)
+        shifted[:, 0] = True
+        of_decoder = Tokens.of(shifted, device, start)
 
     def add(site: str, states: Tensor) -> None:
-        for windows, real_states in _real_states(site, states, mask):
-            try:
-                statistics[site].update(real_states, [start + window for window in windows])
-            except NonFinite as error:
-                raise NonFinite(error.window, error.position, site) from None
+        sums[site].update(states, of_decoder if site.startswith("decoder.") else tokens)
 
     return add
 
 
 def _site_row(
-    name: str, statistics: SiteStatistics, functions: Mapping[str, Callable[[Cloud], object]]
+    name: str,
+    all_tokens: Cloud,
+    without_first: Cloud,
+    functions: Mapping[str, Callable[[Cloud], object]],
 ) -> Row:
-    all_tokens = Cloud.of_sums(statistics.sums("all"))
-    without_first = Cloud.of_sums(statistics.sums("without_first"))
     cells: dict[str, object] = {"site": name}
     for measure, function in functions.items():
         cells[measure] = function(all_tokens)
@@ -132,32 +141,13 @@ def _site_row(
     return Row(cells)
 
 
-def _embedding_rows(lens: Lens) -> Tensor:
-    """Return the embedding table [V, d] on a device that has float64: the model's, or the CPU."""
-    weights = embedding_table(lens.model).detach()
-    if isinstance(weights, DTensor):  # every process has a part
-        weights = weights.full_tensor()
-    check_finite(weights, "embedding_table")
-    return weights.cpu() if weights.device.type == "mps" else weights
-
-
-def _real_states(
-    site: str, states: Tensor, mask: Tensor | None
-) -> Iterator[tuple[list[int], Tensor]]:
-    """Yield the states [B, T, d] without those of padding: the windows of one number of tokens
-    together, with their indices in the batch.
-    """
-    if mask is None:
-        yield list(range(len(states))), states
-        return
-    if site.startswith("decoder."):
-        # The decoder's input stands one position behind the encoder's.
-        mask = torch.cat([torch.ones_like(mask[:, :1]), mask[:, :-1]], dim=1)
-    counts = mask.sum(1).tolist()
-    for count in sorted(set(counts)):
-        windows = [window for window, tokens in enumerate(counts) if tokens == count]
-        real_states = states[windows][mask[windows]]
-        yield windows, real_states.reshape(len(windows), count, -1)
+def _add_rows(sums: WindowSums, table: Tensor) -> None:
+    """Add the rows of an embedding table [V, d]."""
+    rows = table.detach()
+    if isinstance(rows, DTensor):  # every process has a part
+        rows = rows.full_tensor()
+    numbers = torch.arange(len(rows), device=sums.device)
+    sums.update(rows, Tokens(numbers[:0], numbers))
 
 
 def check_finite(rows: Tensor, site: str) -> None:
@@ -202,17 +192,19 @@ def gradient_through_head(
     model.eval()
     some = slice(0, max(1, GRADIENT_TOKENS // windows.shape[1]))
     ids = torch.from_numpy(np.ascontiguousarray(windows[some])).long().to(head.rows.device)
-    targets = ids[:, 1:].flatten()
-    if attention_mask is None:
-        states = body_of(model)(ids).last_hidden_state[:, :-1].flatten(0, 1)
-    else:
-        mask = torch.from_numpy(attention_mask[some]).to(ids.device)
-        both_real = (mask[:, :-1] & mask[:, 1:]).flatten()
-        last_states = body_of(model)(ids, attention_mask=mask.long()).last_hidden_state
-        states = last_states[:, :-1].flatten(0, 1)[both_real]
-        targets = targets[both_real]
+    real = np.ones(ids.shape, dtype=bool) if attention_mask is None else attention_mask[some]
+    inputs = {"input_ids": ids}
+    if attention_mask is not None:
+        inputs["attention_mask"] = torch.from_numpy(real).long().to(ids.device)
+    states = body_of(model)(**inputs, **without_cache(body_of(model))).last_hidden_state
     model.train(training)
-    through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap)
+    both_real = real[:, :-1] & real[:, 1:]
+    followed = torch.from_numpy(np.flatnonzero(both_real)).to(ids.device)
+    states = states[:, :-1].flatten(0, 1)[followed]
+    targets = ids[:, 1:].flatten()[followed]
+    # No more tokens than directions have no best directions, and need not be kept.
+    best = len(targets) > min(head.rows.shape)
+    through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap, best=best)
     through.update(head.transform(states), targets)
     return through.result()
 

@@ -27,6 +27,7 @@ from headscan.statistics.distributed import agreed
 from headscan.training.monitor.alarms import Alarm, AlarmRule, rules_of
 from headscan.training.monitor.families import Family
 from headscan.training.monitor.readings import Reading, numbers_of
+from headscan.training.monitor.repeated import settle
 from headscan.training.monitor.trackers import Tracker, trackers_of
 from headscan.training.monitor.watch import Watch, unwrapped
 from headscan.training.monitor.windows import PaddedWindows
@@ -178,6 +179,7 @@ class Monitor(TrainerCallback):
     ) -> None:
         self._harvest(args, state, control, model)
         scene = self._watching(model).reader.scene
+        settle(scene)
         path = self._memory(args, state)
         if state.is_world_process_zero and (scene.seen or scene.read) and path.parent.is_dir():
             read = torch.cat(scene.read).tolist() if scene.read else []

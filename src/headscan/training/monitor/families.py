@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -350,18 +349,3 @@ def _probabilities(scores: Tensor) -> Tensor:
 def local_part(tensor: Tensor) -> Tensor:
     """Return the part of a tensor that this process holds."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def block_sums(scene: Scene, values: Iterable[tuple[int, Tensor]]) -> dict[str, Tensor]:
-    """Return the sum of values over the weights of each block, and of what is outside of blocks.
-
-    Args:
-        values: the id of a weight, and a scalar.
-    """
-    block_of = scene.block_of
-    names = [*scene.blocks, OUTSIDE]
-    sums = dict.fromkeys(names, torch.zeros((), device=scene.lens.device))
-    for weight_id, value in values:
-        block = block_of.get(weight_id, OUTSIDE)
-        sums[block] = sums[block] + value
-    return sums

@@ -19,9 +19,12 @@ from headscan.model import Lens
 from headscan.model.recording import BeforeCall, Kwargs, Recorder, after_call, before_call
 from headscan.training.monitor.attention import AttentionCall, attention_calls
 from headscan.training.monitor.families import Family, Raw, families_of
-from headscan.training.monitor.repeated import Repeated, hashed
-from headscan.training.monitor.scene import Scene, Store
+from headscan.training.monitor.repeated import Repeated, settle
+from headscan.training.monitor.scene import ReadWindows, Scene, Store
 from headscan.training.records import GeometrySnapshot
+
+PENDING = 16
+"""Forward passes whose windows are hashed together at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +213,21 @@ class Readings:
             tensors = [part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
             ids = tensors[0] if tensors else None
             if ids is not None and ids.ndim == 2 and not ids.is_floating_point():
-                self.scene.read.append(hashed(ids, step, self.scene))
+                # A copy: the loader may use their memory again.
+                real = self.scene.real("", ids.shape)
+                self.scene.pending.append(ReadWindows(step, ids.clone(), real))
+                if len(self.scene.pending) >= PENDING:
+                    settle(self.scene)
 
         return enter
 
 
 def _transfer(step: int, family: Family, store: Store) -> Transfer:
     """Send all numbers of a family to the CPU in one tensor, on which processes have agreed."""
-    means = {name: value / store.counts[name] for name, value in store.sums.items()}
+    means = dict[str, Tensor]()
+    for name, value in store.sums.items():
+        count = store.counts[name]
+        means[name] = value if count == 1 else value / count
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     parts: list[Tensor] = []
     if store.largest:

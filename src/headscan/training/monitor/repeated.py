@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headscan.training.monitor.families import FAMILIES, Every, Family, Raw
-from headscan.training.monitor.scene import BUCKETS, Scene, Store
+from headscan.training.monitor.scene import BUCKETS, ReadWindows, Scene, Store
 
 UNSEEN = 0.01
 """The count of a pair of tokens that was never read."""
@@ -25,31 +27,48 @@ REMEMBERED_STEPS = 100
 """Steps for which windows are remembered."""
 
 
-def hashed(ids: Int[Tensor, "windows T"], step: int, scene: Scene) -> Int[Tensor, "windows 4"]:
-    """Return four numbers of each window, and count its pairs of tokens.
+def settle(scene: Scene) -> None:
+    """Hash the windows that were read, and count their pairs of tokens, in few calls of the
+    device: those of several forward passes together.
+    """
+    for _, passes in groupby(scene.pending, key=lambda windows: windows.kind):
+        scene.read.append(_hashed(list(passes), scene))
+    scene.pending = []
+
+
+def _hashed(passes: Sequence[ReadWindows], scene: Scene) -> Int[Tensor, "windows 4"]:
+    """Return four numbers of each window of P forward passes of one kind, and count its pairs of
+    tokens.
 
     They are the step, a hash below 2⁴⁸ in two halves that float32 holds exactly, and thousandths of
-    a nat: the mean -log of the share of its pairs of tokens among those counted before.
+    a nat: the mean -log of the share of its pairs of tokens among those counted in earlier passes.
     """
-    real = scene.real("", ids.shape)
-    if real is None:
-        real = torch.ones_like(ids, dtype=torch.bool)
+    ids = torch.stack([windows.ids for windows in passes]).long()  # [P, B, T]
+    device = ids.device
+    masks = [windows.real for windows in passes if windows.real is not None]
+    real = torch.stack(masks) if masks else torch.ones_like(ids, dtype=torch.bool)
 
-    generator = torch.Generator(ids.device).manual_seed(0)
-    factors = torch.randint(1, 2**62, (ids.shape[1],), generator=generator, device=ids.device)
-    sums = ((ids.long() + 1) * factors * real).sum(1)
+    generator = torch.Generator(device).manual_seed(0)
+    factors = torch.randint(1, 2**62, ids.shape[-1:], generator=generator, device=device)
+    sums = ((ids + 1) * factors * real).sum(-1)
     hashes = (sums ^ (sums >> 21)) & (WHOLE - 1)
 
-    counts = scene.counts.to(ids.device)
-    scene.counts = counts
-    pairs = (ids[:, :-1].long() * 40_503 + ids[:, 1:]) % BUCKETS
-    both_real = (real[:, :-1] & real[:, 1:]).long()
-    log_counts = (counts[pairs] + UNSEEN).log() * both_real
-    mean_log_count = log_counts.sum(1) / both_real.sum(1).clamp(min=1)
-    nats = (counts.sum() + UNSEEN * BUCKETS).log() - mean_log_count
-    counts.index_add_(0, pairs.flatten(), both_real.flatten())
-    steps = torch.full_like(hashes, step)
-    return torch.stack([steps, hashes >> 24, hashes & (HALF - 1), (1000 * nats).long()], 1)
+    pairs = (ids[..., :-1] * 40_503 + ids[..., 1:]) % BUCKETS
+    both_real = (real[..., :-1] & real[..., 1:]).long()
+    added = torch.zeros(len(passes), BUCKETS, dtype=torch.long, device=device)
+    added.scatter_add_(1, pairs.flatten(1), both_real.flatten(1))
+    after = scene.counts.to(device, non_blocking=True) + added.cumsum(0)
+    counts = after - added  # of each pass: those before it
+    scene.counts = after[-1].clone()
+
+    pair_counts = counts.gather(1, pairs.flatten(1)).view_as(pairs)
+    log_counts = (pair_counts + UNSEEN).log() * both_real
+    mean_log_count = log_counts.sum(-1) / both_real.sum(-1).clamp(min=1)
+    totals = counts.sum(1, keepdim=True) + UNSEEN * BUCKETS
+    nats = totals.log() - mean_log_count
+    steps = torch.stack([torch.full_like(hashes[0], windows.step) for windows in passes])
+    columns = [steps, hashes >> 24, hashes & (HALF - 1), (1000 * nats).long()]
+    return torch.stack([column.flatten() for column in columns], 1)
 
 
 @FAMILIES.register("repeated")
@@ -65,6 +84,7 @@ class Repeated(Family):
     every: Every = 10
 
     def after(self, scene: Scene, store: Store, _step: int) -> None:
+        settle(scene)
         if scene.read:
             store.local["windows"] = torch.cat(scene.read)
         scene.read = []

@@ -43,6 +43,26 @@ class Store:
         self.counts[name] = self.counts.get(name, 0) + 1
 
 
+@dataclass(frozen=True)
+class ReadWindows:
+    """The windows of one forward pass.
+
+    Attributes:
+        step: in which it was.
+        ids: their token ids, on the device.
+        real: which tokens are no padding; None: all of them.
+    """
+
+    step: int
+    ids: Int[Tensor, "windows T"]
+    real: Bool[Tensor, "windows T"] | None
+
+    @property
+    def kind(self) -> tuple[torch.Size, bool]:
+        """The shape, and whether there is padding: windows of one kind are hashed together."""
+        return self.ids.shape, self.real is None
+
+
 def _no_counts() -> Tensor:
     return torch.zeros(BUCKETS, dtype=torch.long)
 
@@ -54,7 +74,8 @@ class Scene:
 
     Attributes:
         held, copies: tensors of the step under way.
-        read: windows since the last reading, on the device.
+        pending: windows since the last reading that are not hashed yet.
+        read: the other windows since the last reading, hashed, on the device.
         seen: the step at which each window was read last, by its hash.
         horizon: steps within which a window that comes back is repeated.
         counts: counts of token pairs.
@@ -67,6 +88,7 @@ class Scene:
     lens: Lens
     held: dict[str, Tensor] = field(default_factory=dict)
     copies: dict[str, Tensor] = field(default_factory=dict)
+    pending: list[ReadWindows] = field(default_factory=list)
     read: list[Tensor] = field(default_factory=list)
     seen: dict[int, int] = field(default_factory=dict)
     horizon: float = 100.0

@@ -111,8 +111,9 @@ class Watch:
             raise BadInput("There is nothing to measure on: give windows.")
         ids = self.windows.ids
         mask = self.windows.mask
+        device = self.lens.device
         try:
-            with torch.random.fork_rng():
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 rows = measure_sites(
                     self.lens, ids, sites=self.sites, measures=self.measures, attention_mask=mask
                 )

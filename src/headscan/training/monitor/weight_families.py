@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -17,7 +19,6 @@ from headscan.training.monitor.families import (
     Every,
     Family,
     Raw,
-    block_sums,
     local_part,
 )
 from headscan.training.monitor.scene import Scene, Store
@@ -32,6 +33,9 @@ factor.
 
 MIB = 2**20
 
+TOGETHER = 2**24
+"""Entries of matrices of one shape, 64 MiB in float32, that are multiplied together."""
+
 
 def whole(tensor: Tensor) -> Tensor:
     """Return a tensor with the parts of all processes, detached."""
@@ -40,32 +44,55 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.detach()
 
 
-def leave_spectrum(store: Store, name: str, matrix: Tensor) -> None:
-    """Store the energy of a matrix and the Gram matrix of its leading directions (twice as many as
-    are used), from which its stable rank and spectral tail follow.
+def leave_spectra(store: Store, matrices: Mapping[str, Tensor]) -> None:
+    """Store the energy of each matrix and the Gram matrix of its leading directions (twice as many
+    as are used), from which its stable rank and spectral tail follow.
 
     Block power iteration from a fixed start (Halko, Martinsson and Tropp 2011, algorithm 4.4): no
-    decomposition that waits for the device. Experts [E, m, n] count as one tall matrix, a kernel of
-    width one [m, n, 1] as [m, n].
+    decomposition that waits for the device. Matrices of one shape are multiplied together. Experts
+    [E, m, n] count as one tall matrix, a kernel of width one [m, n, 1] as [m, n].
     """
+    alike: dict[tuple[torch.Size, torch.device], list[str]] = {}
+    for name, matrix in matrices.items():
+        alike.setdefault((matrix.shape, matrix.device), []).append(name)
+    for (shape, _), names in alike.items():
+        size = max(1, TOGETHER // shape.numel())
+        for start in range(0, len(names), size):
+            group = names[start : start + size]
+            rows = [_rows(whole(matrices[name])) for name in group]
+            # A large matrix, which is alone, is not copied.
+            together = rows[0][None] if len(rows) == 1 else torch.stack(rows)
+            _leave_group(store, group, together)
+
+
+def _rows(matrix: Tensor) -> Float[Tensor, "m n"]:
     matrix = matrix.squeeze(-1) if matrix.ndim > 2 else matrix
-    rows = matrix.reshape(-1, matrix.shape[-1]).float()
+    return matrix.reshape(-1, matrix.shape[-1]).float()
+
+
+def _leave_group(store: Store, names: Sequence[str], rows: Float[Tensor, "G m n"]) -> None:
+    """Store what `leave_spectra` does of matrices of one shape."""
     generator = torch.Generator(rows.device).manual_seed(0)
-    leading = min(RANK, -(-min(rows.shape) // 4))
-    directions = min(2 * leading, *rows.shape)
-    start = torch.randn(rows.shape[1], directions, generator=generator, device=rows.device)
+    shape = rows.shape[1:]
+    leading = min(RANK, -(-min(shape) // 4))
+    directions = min(2 * leading, *shape)
+    start = torch.randn(shape[1], directions, generator=generator, device=rows.device)
     basis = rows @ start
     for _ in range(3):
-        basis = rows @ (rows.T @ orthonormal(basis))
-    image = orthonormal(basis).T @ rows
-    norms = torch.linalg.vector_norm(rows, dim=1)
-    row_numbers = [rows.square().sum(), norms.mean(), norms.amax(), norms.median()]
-    store.mean(f"{name}/gram", image @ image.T)
-    store.mean(f"{name}/rows", torch.stack(row_numbers))
+        basis = rows @ (rows.mT @ orthonormal(basis))
+    image = orthonormal(basis).mT @ rows
+    grams = image @ image.mT
+    norms = torch.linalg.vector_norm(rows, dim=2)
+    energy = norms.square().sum(1)
+    median = norms.median(1).values
+    row_numbers = torch.stack([energy, norms.mean(1), norms.amax(1), median], 1)
+    for name, gram, numbers in zip(names, grams, row_numbers, strict=True):
+        store.mean(f"{name}/gram", gram)
+        store.mean(f"{name}/rows", numbers)
 
 
 def orthonormal(basis: Tensor) -> Tensor:
-    """Return an orthonormal basis of the span of columns [n, k].
+    """Return an orthonormal basis of the span of columns [..., n, k].
 
     On an accelerator it comes from two Cholesky decompositions of the k x k products, in float64
     (Yamamoto et al. 2015): a few small steps, where a QR decomposition of tall matrices makes many.
@@ -75,10 +102,11 @@ def orthonormal(basis: Tensor) -> Tensor:
         return torch.as_tensor(torch.linalg.qr(basis).Q)
     vectors = basis.double()
     for _ in range(2):
-        gram = vectors.T @ vectors
-        gram.diagonal().add_(RANK_ROUNDING * gram.trace())
+        gram = vectors.mT @ vectors
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        diagonal.add_(RANK_ROUNDING * diagonal.sum(-1, keepdim=True))
         factor = torch.linalg.cholesky_ex(gram).L
-        vectors = torch.linalg.solve_triangular(factor, vectors.T, upper=False).T
+        vectors = torch.linalg.solve_triangular(factor, vectors.mT, upper=False).mT
     return vectors.to(basis.dtype)
 
 
@@ -112,8 +140,7 @@ class WeightStableRank(Family):
     every: Every = 200
 
     def after(self, scene: Scene, store: Store, _step: int) -> None:
-        for name, weight in scene.matrices.items():
-            leave_spectrum(store, name, whole(weight))
+        leave_spectra(store, scene.matrices)
 
     def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
         return spectra_of(raw)
@@ -141,11 +168,14 @@ class UpdateStableRank(Family):
 
     def after(self, scene: Scene, store: Store, _step: int) -> None:
         matrices = scene.matrices
+        copies = list(scene.copies.values())
+        weight_norms = norms_of(copies, 2, scene.lens.device)
         for name, previous in scene.copies.items():
-            update = whole(matrices[name]) - previous
-            leave_spectrum(store, name, update)
-            norms = [update.float().norm(), previous.float().norm()]
-            store.mean(f"{name}/norms", torch.stack(norms))
+            previous.sub_(whole(matrices[name]))  # the update, but for its sign
+        leave_spectra(store, scene.copies)
+        norms = torch.stack([norms_of(copies, 2, scene.lens.device), weight_norms], 1)
+        for name, pair in zip(scene.copies, norms, strict=True):
+            store.mean(f"{name}/norms", pair)
         scene.copies = {}
 
     def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
@@ -173,21 +203,20 @@ class GradientShare(Family):
     """
 
     def before(self, scene: Scene, store: Store, _step: int) -> None:
-        energies = [
-            (id(weight), _gradient_energy(weight.grad))
-            for weight in scene.lens.model.parameters()
-            if weight.grad is not None
-        ]
-        for block, energy in block_sums(scene, energies).items():
-            store.mean(f"{block}/share", energy)
-        energy_of = dict(energies)
+        gradients = _by_block(scene, _gradients(scene))
+        energies = norms_of([gradient for _, gradient in gradients], 2, scene.lens.device).square()
+        for block, part in _split(scene, energies, gradients).items():
+            store.mean(f"{block}/share", part)
+        energy_of = {
+            weight_id: energy for (weight_id, _), energy in zip(gradients, energies, strict=True)
+        }
         for number, weights in enumerate(scene.groups):
             known = [energy_of[id(weight)] for weight in weights if id(weight) in energy_of]
             if known:
-                store.mean(f"group.{number}/norm", torch.stack(known).sum())
+                store.mean(f"group.{number}/norm", torch.stack(known))
 
     def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
-        energies = {name: float(value) for name, value in raw.items()}
+        energies = {name: float(value.sum()) for name, value in raw.items()}
         blocks = [name for name in energies if name.endswith("/share")]
         total = sum(energies[name] for name in blocks)
         if total == 0 or not math.isfinite(total):
@@ -199,14 +228,69 @@ class GradientShare(Family):
         return {name: energies[name] / total for name in blocks} | norms
 
 
-def _gradient_energy(gradient: Tensor) -> Tensor:
-    """Return the energy of a gradient, of which the mean over processes is that of the whole."""
-    energy = local_part(gradient).detach().float().square().sum()
-    if isinstance(gradient, DTensor):
-        for dimension, placement in enumerate(gradient.placements):
+Tensors = list[tuple[int, Tensor]]
+"""Weights or their gradients, each behind the id of the weight."""
+
+
+def _gradients(scene: Scene) -> Tensors:
+    weights = scene.lens.model.parameters()
+    return [(id(weight), weight.grad) for weight in weights if weight.grad is not None]
+
+
+def _by_block(scene: Scene, tensors: Tensors) -> Tensors:
+    """Return the tensors block by block, and last those that stand outside of blocks."""
+    block_of = scene.block_of
+    order = {name: number for number, name in enumerate((*scene.blocks, OUTSIDE))}
+
+    def number(item: tuple[int, Tensor]) -> int:
+        return order[block_of.get(item[0], OUTSIDE)]
+
+    return sorted(tensors, key=number)
+
+
+def _split(scene: Scene, numbers: Tensor, tensors: Tensors) -> dict[str, Tensor]:
+    """Return the numbers [n] of the n tensors, which stand block by block, of each block."""
+    block_of = scene.block_of
+    sizes = dict.fromkeys((*scene.blocks, OUTSIDE), 0)
+    for weight_id, _ in tensors:
+        sizes[block_of.get(weight_id, OUTSIDE)] += 1
+    parts = numbers.split(list(sizes.values()))
+    return dict(zip(sizes, parts, strict=True))
+
+
+def norms_of(tensors: Sequence[Tensor], order: int, device: torch.device) -> Float[Tensor, " n"]:
+    """Return the norms of n tensors, in few calls of a device: tensors of one kind take one.
+
+    Their powers by `order`, of which the mean over processes is that of the whole tensors, are
+    sums over all entries. Sums are in float32 at least.
+    """
+    parts = [local_part(tensor).detach() for tensor in tensors]
+    alike: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for index, part in enumerate(parts):
+        alike.setdefault((part.device, part.dtype), []).append(index)
+
+    norms = dict[int, Tensor]()
+    common = torch.float32
+    for (_, dtype), indices in alike.items():
+        precision = torch.promote_types(dtype, torch.float32)
+        common = torch.promote_types(common, precision)
+        same = [parts[index] for index in indices]
+        norms |= zip(indices, torch._foreach_norm(same, order, dtype=precision), strict=True)
+    if not norms:
+        return torch.zeros(0, device=device)
+    joined = torch.stack([norms[index].to(device, common) for index in range(len(parts))])
+    shards = [_shards(tensor) ** (1 / order) for tensor in tensors]
+    return joined if max(shards) == 1 else joined * torch.tensor(shards, device=device)
+
+
+def _shards(tensor: Tensor) -> int:
+    """Return into how many parts processes have split a tensor."""
+    shards = 1
+    if isinstance(tensor, DTensor):
+        for dimension, placement in enumerate(tensor.placements):
             if placement.is_shard():
-                energy = energy * gradient.device_mesh.size(dimension)
-    return energy
+                shards *= tensor.device_mesh.size(dimension)
+    return shards
 
 
 @FAMILIES.register("nonfinite")
@@ -222,31 +306,24 @@ class FiniteTensors(Family):
 
     def before(self, scene: Scene, store: Store, _step: int) -> None:
         if not scene.scaled:
-            gradients = [
-                (id(weight), weight.grad)
-                for weight in scene.lens.model.parameters()
-                if weight.grad is not None
-            ]
-            self._count(scene, store, "gradient", gradients)
+            self._look(scene, store, "gradient", _gradients(scene))
 
     def after(self, scene: Scene, store: Store, _step: int) -> None:
-        weights = [(id(weight), weight) for weight in scene.lens.model.parameters()]
-        self._count(scene, store, "weights", weights)
+        weights = scene.lens.model.parameters()
+        self._look(scene, store, "weights", [(id(weight), weight) for weight in weights])
 
-    def _count(
-        self, scene: Scene, store: Store, kind: str, tensors: list[tuple[int, Tensor]]
-    ) -> None:
-        block_of = scene.block_of
-        totals: dict[str, list[Tensor]] = {name: [] for name in (*scene.blocks, OUTSIDE)}
-        for weight_id, tensor in tensors:
-            part = local_part(tensor)
-            if part.is_floating_point() and part.element_size() > 1:
-                # A sum is finite only where every entry is.
-                total = part.detach().sum(dtype=torch.promote_types(part.dtype, torch.float32))
-                totals[block_of.get(weight_id, OUTSIDE)].append(total.to(scene.lens.device))
-        # Few steps for all tensors together: each is a call of the device.
-        for block, sums in totals.items():
-            infinite = torch.zeros((), device=scene.lens.device)
-            if sums:
-                infinite = (~torch.cat([total.reshape(1) for total in sums]).isfinite()).sum()
-            store.most(f"{block}.{kind}/tensors", infinite)
+    def _look(self, scene: Scene, store: Store, kind: str, tensors: Tensors) -> None:
+        # A sum of sizes is finite only where every entry is. Bytes have no infinite numbers.
+        wide = [
+            (weight_id, tensor)
+            for weight_id, tensor in tensors
+            if tensor.is_floating_point() and tensor.element_size() > 1
+        ]
+        ordered = _by_block(scene, wide)
+        norms = norms_of([tensor for _, tensor in ordered], 1, scene.lens.device)
+        infinite = norms.isfinite().logical_not().float()
+        for block, part in _split(scene, infinite, ordered).items():
+            store.most(f"{block}.{kind}/tensors", part)
+
+    def finish(self, raw: Raw, _scene: Scene) -> dict[str, float]:
+        return {name: float(value.sum()) for name, value in raw.items()}
