@@ -78,6 +78,17 @@ class Card(TorchDispatchMode):
         return _run(function, args, kwargs or {}, self)
 
 
+def on_card(model):
+    """The model with its weights on the card."""
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            module._parameters[name] = torch.nn.Parameter(Card.of(weight.data))
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = Card.of(buffer)
+    model.tie_weights()
+    return model
+
+
 class Event(SimpleNamespace):
     def record(self) -> None:
         self.at = self.card.all
