@@ -184,7 +184,7 @@ def test_an_interrupted_inversion_goes_on(bytes_model, tmp_path, monkeypatch):
     """
     from headscan.inversion import methods as exact
 
-    texts = [f"prompt {number:2d}" for number in range(20)]
+    texts = [f"{number:2d}" for number in range(20)]
     uninterrupted = invert(bytes_model, texts)
     real = exact.exact
     counts = []

@@ -213,7 +213,7 @@ def test_found_tokens_are_listed_and_followed_with_their_neighbours(material, pa
 
 
 def test_the_clouds_have_one_camera(material, chromium, visit):
-    with visit(chromium, material[2], viewport={"width": 700, "height": 600}) as opened:
+    with visit(chromium, material[2]) as opened:
         eyes = (
             "[...document.querySelectorAll('.scene')].map((scene) => "
             "JSON.stringify(scene._fullLayout.scene.camera.eye))"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, GPTNeoXConfig, TrainerCallback
+from transformers import AutoModel, TrainerCallback
 
 from headscan import BadInput
 from headscan.training import fit_tokenizer, last_checkpoint, recipe_of, train
 from headscan.training.checkpoints import seal
+from tests.tiny import two_blocks
 
 TINY = {
     "steps": 12,
@@ -23,22 +24,7 @@ TINY = {
 }
 BARE = TINY | {"geometry_every": 0}
 """Where what is measured on the way is not looked at."""
-
-
-def architecture(vocabulary, context):
-    return GPTNeoXConfig(
-        vocab_size=vocabulary,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=context,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-
-
-PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2, architecture=architecture)
+PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2, architecture=two_blocks)
 
 
 class Killed(BaseException):
