@@ -1,5 +1,4 @@
-"""What the families of the monitor cost a step, at their default clocks and together, and what a
-measurement costs.
+"""What the families of the monitor cost a step, together, and what a measurement costs.
 
 A GPT-2 of width 256 and 4 blocks and a Mixtral of the same width (4 experts, 2 blocks) are trained
 on windows of 256 tokens, 8 a step. Each family is read in every step of its own turn, and its calls
@@ -129,7 +128,7 @@ def family_rows(title: str, model: Any, turns: int) -> list[dict[str, Any]]:
             }
         )
     total = sum(row["share_of_a_step"] for row in table)
-    print(f"{title}: {total:.2%} of a step of {whole:.2f} processor seconds")
+    print(f"{title}: {total:.2%} of a step of {whole:.2f} processor seconds\n")
     return table
 
 
@@ -174,6 +173,7 @@ def main() -> None:
         rows += family_rows(title, model, turns)
         measurements.append(measurement_row(title, model))
     show(rows)
+    print()
     show(measurements)
 
 

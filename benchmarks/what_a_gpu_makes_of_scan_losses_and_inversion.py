@@ -1,6 +1,6 @@
 """What a GPU makes of it: the scan beside its forward pass and beside what a user would write, what
 runs on the card, the monitor's cost of a step, products in float64, losses side by side, exact
-inversion
+inversion, every verb beside the CPU
 
 Tables of ratios within one run. Models are Llamas of 1 and of 8 billion parameters with random
 weights in bf16, which cost what trained ones do; texts are drawn bytes. After four minutes no
@@ -10,13 +10,15 @@ first line says so.
 
     make gpu
     python benchmarks/what_a_gpu_makes_of_scan_losses_and_inversion.py [--tokens 65536] [--parts
-    scan,trace,watch,moments,losses,inversion] [--seconds 240]
+    scan,trace,watch,moments,losses,inversion,verbs] [--seconds 240]
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +28,7 @@ from typing import Any
 import torch
 from _losses import machine, medians
 from _table import show
+from _verbs import CALLS, agreement, timed_document
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import headscan
@@ -334,13 +337,51 @@ def inversion() -> None:
     print("\nThe readout's fit is counted in.")
 
 
+def verbs() -> None:
+    """Every verb on the device and on the CPU: seconds, the largest relative difference of any
+    number (below 0.001: of 0.001), and how many words, counts and truths differ.
+    """
+    model = "gpt-vanilla" if GPU else "gpt-vanilla-early"
+    rows = []
+    for name in CALLS:
+        try:
+            document, seconds = timed_document(name, model, DEVICE)
+        except Exception:  # the other verbs are of interest all the same
+            print(f"{name} fails on the device:")
+            traceback.print_exc(file=sys.stdout)
+            continue
+        expected, seconds_on_cpu = timed_document(name, model, "cpu")
+        compared = agreement(document, expected)
+        rows.append(
+            {
+                "verb": name,
+                "s": seconds,
+                "s_on_the_CPU": seconds_on_cpu,
+                "numbers": compared.numbers,
+                "largest_difference": compared.largest,
+                "of": compared.place,
+                "others_that_differ": len(compared.texts),
+            }
+        )
+    show(rows)
+
+
 def main() -> None:
     """Every part."""
+    parts: dict[str, Callable[[], None]] = {
+        "scan": lambda: scan(options.tokens),
+        "trace": lambda: trace(options.tokens),
+        "watch": watch,
+        "moments": moments,
+        "losses": losses,
+        "inversion": inversion,
+        "verbs": verbs,
+    }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tokens", type=int, default=65_536 if GPU else 512)
-    parser.add_argument("--parts", default="scan,trace,watch,moments,losses,inversion")
+    parser.add_argument("--parts", default=",".join(parts))
     parser.add_argument("--seconds", type=float, default=240.0)
     options = parser.parse_args()
     if not GPU:
@@ -349,14 +390,6 @@ def main() -> None:
             "works.**\n"
         )
     print(machine())
-    parts = {
-        "scan": lambda: scan(options.tokens),
-        "trace": lambda: trace(options.tokens),
-        "watch": watch,
-        "moments": moments,
-        "losses": losses,
-        "inversion": inversion,
-    }
     start = time.perf_counter()
     for name in options.parts.split(","):
         if time.perf_counter() - start > options.seconds:

@@ -36,8 +36,8 @@ EXAMPLES = {
     "changes": "compare gpt-vanilla gpt-headless --changes --text stories --context 32 "
     "--max-tokens 320",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 600 --model gpt-vanilla "
-    "--gap 1e-3",
-    "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
+    "--gap 1e-3 --groups 5",
+    "invert": "invert gpt-vanilla --prompt 'Once upon a time there was' --at block.1",
     "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 1 "
     "--length 4 --candidates 64",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",

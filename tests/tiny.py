@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig
 
 from headscan.training.recipes import fit_tokenizer
 from tests.attack.kills import story
@@ -26,3 +26,17 @@ def save_tiny(folder: Path, seed: int = 0, blocks: int = 2) -> Path:
     GPT2LMHeadModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def two_blocks(vocabulary: int, context: int) -> GPTNeoXConfig:
+    """Return the architecture of a recipe for tests that train several times."""
+    return GPTNeoXConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=context,
+        bos_token_id=0,
+        eos_token_id=0,
+    )

@@ -39,6 +39,7 @@ from headscan.training import (
 from headscan.training.heads import capped
 from headscan.training.objective import CrossEntropy
 from headscan.training.optimisers import AdamW
+from tests.tiny import two_blocks
 
 SIZE = 40
 WIDTH = 8
@@ -384,6 +385,7 @@ def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(
     optimiser, story_file, tmp_path
 ):
     plan = recipe_of("gpt").but(schedule="constant", warmup=1, batch=4, context=16, vocabulary=300)
+    plan = plan.but(architecture=two_blocks)
     options = {"out": tmp_path, "trainer": {"save_steps": 1}, "geometry_every": 1, "tied": True}
     options |= {
         "objective": CrossEntropy(head_bias="unigram", bias_rate=0.05),

@@ -224,7 +224,8 @@ def test_a_wrong_option_is_told_before_the_models_of_transformers_are_imported()
 
 
 def test_an_edited_result_has_a_page():
-    lens = headscan.Lens(gpt2(vocab_size=256), headscan.model.ByteTokenizer(), name="hen")
+    model = gpt2(vocab_size=256, n_layer=1)
+    lens = headscan.Lens(model, headscan.model.ByteTokenizer(), name="hen")
     result = headscan.scan(lens, STORY, context=16, batch=2)
     edits = {
         "sites": result.sites[:1],

@@ -53,7 +53,10 @@ RUNS = {
         "19",
     ],
     "compare two columns": ["compare", "few.npy", "moved.npy", "--draws", "19"],
-    "ntp": ["ntp", "stories", "--tokenizer", "tiny", "--order", "1", "--max-tokens", "200"],
+    "ntp": [
+        *("ntp", "stories", "--tokenizer", "tiny", "--order", "1", "--max-tokens", "200"),
+        *("--groups", "5", "--gap", "1e-3"),
+    ],
     "attribute": ["attribute", "tiny", *PROMPT],
     "flow": ["flow", "tiny", *PROMPT, "--at", "block.0"],
     "invert": ["invert", "tiny", *PROMPT, "--at", "block.0"],

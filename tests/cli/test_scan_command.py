@@ -46,7 +46,7 @@ def model(tmp_path_factory) -> str:
 def text(tmp_path) -> Path:
     path = tmp_path / "text.txt"
     path.write_text(
-        "Any sentence will do, as long as there are enough of them. <b>[red]Näh?[/red]</b>\n" * 60
+        "Any sentence will do, as long as there are enough of them. <b>[red]Näh?[/red]</b>\n" * 40
     )
     return path
 

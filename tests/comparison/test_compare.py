@@ -251,11 +251,11 @@ def _columns():
 
 def test_columns_are_the_same_only_where_their_neighbours_agree():
     old, turned = _columns()
-    same = headscan.compare([{"vectors": old}, {"vectors": turned}])
+    same = headscan.compare([{"vectors": old}, {"vectors": turned}], draws=99)
     assert same.cell("mutual_knn", "vectors").value == pytest.approx(1.0, abs=1e-3)
     assert "SAME" in {finding.name for finding in same.findings}
 
-    moved = headscan.compare([{"vectors": old}, {"vectors": turned + 2}])
+    moved = headscan.compare([{"vectors": old}, {"vectors": turned + 2}], draws=99)
     agreement = moved.cell("mutual_knn", "vectors").value
     assert moved.cell("cka", "vectors").value == pytest.approx(1.0, abs=1e-6)
     assert agreement < 0.7

@@ -11,6 +11,7 @@ from headscan.diagnosis import measurements, plan, stages
 from headscan.diagnosis.plan import Deadline, OutOfTime
 from tests.attack.kills import timeless
 from tests.diagnosis.conftest import TEXT
+from tests.tiny import save_tiny
 
 
 class Clock:
@@ -197,13 +198,14 @@ def test_a_deadline_stops_what_watches_it(clock):
 
 def test_an_interrupted_checkup_of_one_model_goes_on_at_its_stage(tmp_path, monkeypatch):
     interrupted = mock.Mock(side_effect=KeyboardInterrupt)
-    run = partial(headscan.checkup, "gpt-vanilla-early", "stories", context=32, max_tokens=320)
+    model = str(save_tiny(tmp_path / "tiny"))
+    run = partial(headscan.checkup, model, "stories", context=32, max_tokens=320)
     uninterrupted = timeless(run().document)
     with monkeypatch.context() as broken:
         broken.setattr(measurements.Measurements, "_try_remedies", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run(out=tmp_path)
+            run(out=tmp_path / "out")
     # what was read and scanned is not read and scanned again
     monkeypatch.setattr(measurements, "invert", interrupted)
     monkeypatch.setattr(stages, "MEASURES", "none")
-    assert timeless(run(out=tmp_path, resume=True).document) == uninterrupted
+    assert timeless(run(out=tmp_path / "out", resume=True).document) == uninterrupted

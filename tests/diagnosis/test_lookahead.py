@@ -32,7 +32,7 @@ def open_mask(module, positional, named):
 
 
 def test_a_lifted_mask_is_an_alarm():
-    ill = headscan.checkup(unmasked(), "stories", context=64, max_tokens=2048)
+    ill = headscan.checkup(unmasked(), "stories", context=64, max_tokens=1024)
     assert [finding.code for finding in ill.findings if finding.level == "alarm"] == ["HS208"]
     assert ill.findings[0].value > 0.01
     assert "1 of " in ill.examinations[0].summary[-1]
@@ -45,7 +45,7 @@ def test_a_lifted_mask_is_an_alarm():
 
 
 def test_a_model_with_its_mask_has_no_finding(lens):
-    well = headscan.checkup(lens, TEXT * 4, context=16, max_tokens=2400)
+    well = headscan.checkup(lens, TEXT * 4, context=16, max_tokens=1200)
     observed = {observation.code: observation for observation in well.examinations[0].observations}
     assert (observed["HS208"].value, observed["HS208"].present) == (0.0, False)
     assert "HS208" not in [finding.code for finding in well.findings]

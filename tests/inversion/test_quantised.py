@@ -110,6 +110,6 @@ def test_the_facade_takes_them(folder, ids):
 
 def test_a_trained_model_of_eight_bits_gives_back_its_text(assets):
     lens = Lens.load(str(assets / "models" / "stories260K"), dtype="8bit", device="cpu")
-    result = invert(lens, "Once upon a time there was a cat", at="block.4")
+    result = invert(lens, "Once upon a time", at="block.4")
     assert result.token_accuracy == 1
     assert result.verdict == "recovered and unique"

@@ -1,21 +1,12 @@
-"""The pages of lab/docs/methods/measures: their examples run, and every probe and extra measure
-points at one of them.
+"""Every probe and extra measure points at one of the pages of lab/docs/methods/measures, whose
+examples pytest runs by itself.
 """
 
-import doctest
 from pathlib import Path
-
-import pytest
 
 from headscan.measures import PROBES
 
 PAGES = Path(__file__).resolve().parents[2] / "lab" / "docs" / "methods" / "measures"
-
-
-@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))
-def test_the_examples_of_a_page_run(page):
-    result = doctest.testfile(str(PAGES / page), module_relative=False, encoding="utf-8")
-    assert result.failed == 0
 
 
 def test_every_probe_has_its_page_and_its_function():

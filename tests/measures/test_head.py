@@ -61,7 +61,7 @@ def test_the_loss_at_the_best_scale_is_that_of_the_logits_without_their_factor()
         norms[-1].bias *= 8
     rows = [
         headscan.scan(
-            source, "stories", measures="loss", max_tokens=2048, context=64, sample=0
+            source, "stories", measures="loss", max_tokens=1024, context=64, sample=0
         ).tables["loss"][0]
         for source in (healthy, sharp)
     ]

@@ -50,7 +50,7 @@ def test_shards_take_the_memory_of_the_model_once(tmp_path):
         "vocab_size": 8000,
         "hidden_size": 512,
         "intermediate_size": 1376,
-        "num_hidden_layers": 8,
+        "num_hidden_layers": 4,
     }
     llama(0, **sizes, num_attention_heads=8, num_key_value_heads=8).save_pretrained(
         tmp_path, max_shard_size="20MB"

@@ -278,7 +278,7 @@ def test_real_model_and_text(assets, tmp_path):
         order=1,
         model=str(assets / "models/stories260K"),
         documents="<|endoftext|>",
-        max_tokens=60_000,
+        max_tokens=30_000,
         groups=5,
         gap=1e-3,
     )

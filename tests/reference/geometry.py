@@ -2,6 +2,8 @@
 no shared code.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 
@@ -32,6 +34,12 @@ def singular_values(x):
     to the width.
     """
     x = np.asarray(x, dtype=np.float64)
+    return _decomposed(x.tobytes(), x.shape).copy()
+
+
+@lru_cache(maxsize=2)  # several measures of the same rows ask one after another
+def _decomposed(rows, shape):
+    x = np.frombuffer(rows).reshape(shape)
     values = np.linalg.svd(x, compute_uv=False) / np.sqrt(len(x))
     return np.pad(values, (0, x.shape[1] - len(values)))
 

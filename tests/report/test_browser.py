@@ -64,41 +64,49 @@ def nasty_page(nasty, chromium_without_webgl, visit):
         yield nasty[0], opened
 
 
+@pytest.fixture(scope="module")
+def nasty_scenes(nasty, chromium, visit):
+    """The same page with its scenes in three dimensions, which take the processor seconds to
+    open.
+    """
+    with visit(chromium, nasty[1]) as opened:
+        yield nasty[0], opened
+
+
 def context_of(picture: dict, index: int) -> str:
     return picture["before"][index] + picture["tokens"][index] + picture["after"][index]
 
 
-def test_hostile_text_is_shown_as_it_is_in_three_dimensions(nasty, chromium, visit):
-    document, path = nasty
+def test_hostile_text_is_shown_as_it_is_in_three_dimensions(nasty_scenes):
+    document, opened = nasty_scenes
     picture = next(iter(document["pictures"].values()))
     contexts = {context_of(picture, k) for k in range(len(picture["tokens"]))}
-    with visit(chromium, path) as opened:
-        page = opened.page
-        scene = page.locator(".scene").first
-        scene.scroll_into_view_if_needed()
-        box = scene.bounding_box()
-        shown_contexts = set()
-        for down in range(30, 75, 5):
-            for along in range(20, 85, 5):
-                point = box["x"] + box["width"] * along / 100, box["y"] + box["height"] * down / 100
-                page.mouse.move(*point)
-                page.wait_for_timeout(12)
-                shown = page.evaluate(HOVERED)
-                if shown is not None:
-                    shown_contexts.add(shown)
-                    spot = point
-            if len(shown_contexts) >= 3:
-                break
-        assert shown_contexts
-        assert shown_contexts <= contexts
-        if page.evaluate(HOVERED) is None:  # back to the dots
-            page.mouse.move(*spot)
-            page.wait_for_function("!document.querySelector('#tip').hidden")
-        page.mouse.down()
-        page.mouse.up()
-        page.wait_for_function("document.querySelector('.readout .context')")
-        assert page.locator(".readout .context").first.text_content() in contexts
-        opened.clean()
+    page = opened.page
+    scene = page.locator(".scene").first
+    scene.scroll_into_view_if_needed()
+    box = scene.bounding_box()
+    shown_contexts = set()
+    for down in range(30, 75, 5):
+        for along in range(20, 85, 5):
+            point = box["x"] + box["width"] * along / 100, box["y"] + box["height"] * down / 100
+            page.mouse.move(*point)
+            page.wait_for_timeout(12)
+            shown = page.evaluate(HOVERED)
+            if shown is not None:
+                shown_contexts.add(shown)
+                spot = point
+        if len(shown_contexts) >= 3:
+            break
+    assert shown_contexts
+    assert shown_contexts <= contexts
+    if page.evaluate(HOVERED) is None:  # back to the dots
+        page.mouse.move(*spot)
+        page.wait_for_function("!document.querySelector('#tip').hidden")
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('.readout .context')")
+    assert page.locator(".readout .context").first.text_content() in contexts
+    opened.clean()
 
 
 def test_hostile_text_is_shown_as_it_is_without_webgl(nasty_page):
@@ -155,29 +163,29 @@ def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty_page):
     opened.clean()
 
 
-def test_the_slider_turns_the_layers_of_all_models_by_keyboard(two, chromium, visit):
-    with visit(chromium, two) as opened:
-        page = opened.page
-        slider = page.locator("#layer")
-        slider.focus()
-        page.keyboard.press("Home")
-        page.wait_for_timeout(300)
-        first = [page.locator(".scene").nth(k).screenshot() for k in (0, 1)]
-        assert page.locator("#layer-name").text_content() == "embedding"
-        page.keyboard.press("End")
-        page.keyboard.press("ArrowLeft")
-        page.wait_for_timeout(300)
-        assert page.locator("#layer-name").text_content() == "block.3"
-        assert slider.get_attribute("aria-valuetext") == "block.3"
-        assert all(
-            "block.3: average cosine" in text
-            for text in page.locator(".panel .site").all_text_contents()
-        )
-        assert page.locator(".film button[aria-current=true]").count() == 2
-        assert all(page.locator(".scene").nth(k).screenshot() != first[k] for k in (0, 1))
-        page.locator(".film button").first.click()
-        assert page.locator("#layer-name").text_content() == "embedding"
-        opened.clean()
+def test_the_slider_turns_the_layers_of_all_models_by_keyboard(nasty_scenes):
+    _, opened = nasty_scenes
+    page = opened.page
+    slider = page.locator("#layer")
+    slider.focus()
+    page.keyboard.press("Home")
+    page.wait_for_timeout(300)
+    first = [page.locator(".scene").nth(k).screenshot() for k in (0, 1)]
+    assert page.locator("#layer-name").text_content() == "embedding"
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(300)
+    assert page.locator("#layer-name").text_content() == "block.2"
+    assert slider.get_attribute("aria-valuetext") == "block.2"
+    assert all(
+        "block.2: average cosine" in text
+        for text in page.locator(".panel .site").all_text_contents()
+    )
+    assert page.locator(".film button[aria-current=true]").count() == 2
+    assert all(page.locator(".scene").nth(k).screenshot() != first[k] for k in (0, 1))
+    page.locator(".film button").first.click()
+    assert page.locator("#layer-name").text_content() == "embedding"
+    opened.clean()
 
 
 def test_play_goes_through_the_layers_and_stops(looked_at):
@@ -229,7 +237,7 @@ def test_sinks_are_switched_in_every_plot(looked_at):
     looked_at.clean()
 
 
-def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit):
+def test_dark_is_followed_and_print_is_light(looked_at):
     line = (
         "document.querySelector('[data-figure=cosine]')._fullData.find((t) => t.mode === "
         "'lines+markers').line.color"
@@ -239,29 +247,31 @@ def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit)
         const still = document.querySelector('.still');
         const image = still.getContext('2d').getImageData(0, 0, still.width, still.height);
         return image.data.some((v) => v > 0); })()"""
-    with visit(chromium_without_webgl, two, color_scheme="light") as opened:
-        page = opened.page
-        light = page.evaluate(line)
-        light_ink = page.evaluate(ink)
-        page.emulate_media(color_scheme="dark")
-        page.wait_for_timeout(400)
-        dark = page.evaluate(line)
-        assert dark != light
-        assert page.evaluate(ink) != light_ink
-        assert not page.evaluate(pixels)
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert page.evaluate(line) == light
-        assert page.evaluate(pixels)
-        assert page.evaluate("[...document.querySelectorAll('details')].every((d) => d.open)")
-        page.emulate_media(media="print", color_scheme="dark")
-        assert page.evaluate(ink) == light_ink
-        assert page.locator(".still").first.is_visible()
-        assert not page.locator(".scene").first.is_visible()
-        page.emulate_media(media="screen", color_scheme="dark")
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        page.wait_for_timeout(300)
-        assert page.evaluate(line) == dark
-        opened.clean()
+    page = looked_at.page
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(line)
+    light_ink = page.evaluate(ink)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(400)
+    dark = page.evaluate(line)
+    assert dark != light
+    assert page.evaluate(ink) != light_ink
+    assert not page.evaluate(pixels)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(line) == light
+    assert page.evaluate(pixels)
+    assert page.evaluate("[...document.querySelectorAll('details')].every((d) => d.open)")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate(ink) == light_ink
+    assert page.locator(".still").first.is_visible()
+    assert not page.locator(".scene").first.is_visible()
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_timeout(300)
+    assert page.evaluate(line) == dark
+    page.emulate_media(media="screen", color_scheme="light")
+    page.wait_for_timeout(300)
+    looked_at.clean()
 
 
 def test_no_width_scrolls_the_page_sideways(looked_at):

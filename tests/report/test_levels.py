@@ -32,7 +32,9 @@ MADE = {
     "attribute": lambda: headscan.attribute("gpt-vanilla", PROMPT, method="all"),
     "flow": lambda: headscan.flow("gpt-vanilla", PROMPT, at="block.0"),
     "weights": lambda: headscan.weights("gpt-vanilla"),
-    "ntp": lambda: headscan.ntp("stories", tokenizer="gpt-vanilla", order=1, max_tokens=200),
+    "ntp": lambda: headscan.ntp(
+        "stories", tokenizer="gpt-vanilla", order=1, max_tokens=200, groups=5, gap=1e-3
+    ),
     "remedy": lambda: headscan.remedy(vectors(400, 9.0), partners=vectors(400, 9.0)),
     "damage": lambda: headscan.compare(
         "gpt-vanilla", against="q4_0", damage=True, text="stories", max_tokens=256, sample=64

@@ -13,6 +13,7 @@ import headscan
 from headscan.model import Lens, recording
 from headscan.run import MachineLimit, Out, Run, verb
 from tests.command_line import headscan as command
+from tests.every_verb import CALLS, agreement, timed_document
 from tests.tiny import TEXTS, save_tiny
 
 TEXT = {"text": TEXTS, "context": 16, "max_tokens": 320}
@@ -22,6 +23,13 @@ VERBS = {
     "attribute": partial(headscan.attribute, prompt="the hen had a fox and", method="occlusion"),
     "flow": partial(headscan.flow, prompt="the hen had", at="block.1", trials=2),
 }
+
+WITH_GRADIENTS = {"train", "train --objective cwt"}
+SLOW = {"scan, every measure", "privacy --defence all"}
+HALVED = [name for name in CALLS if name not in {"weights"} | WITH_GRADIENTS | SLOW]
+"""Verbs that run the model without gradients."""
+FITTING = {"ntp": 100, "recover": 100}
+"""Tokens that fit at once, where not 250."""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +53,58 @@ def small_memory(monkeypatch):
         monkeypatch.setattr(recording, "first_tensor", first_tensor)
 
     return limit
+
+
+@pytest.fixture
+def small_device(monkeypatch):
+    """Let a block run out of memory with more than so many tokens; the list has a token count for
+    each time.
+    """
+
+    def limit(most: int) -> list[int]:
+        refused = []
+        call = torch.nn.Module.__call__
+
+        def limited(module, *args, **kwargs):
+            if type(module).__name__.endswith(("Block", "Layer")):
+                states = next(x for x in (*args, *kwargs.values()) if torch.is_tensor(x))
+                tokens = states.shape[0] * states.shape[1]
+                if tokens > most:
+                    refused.append(tokens)
+                    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return call(module, *args, **kwargs)
+
+        monkeypatch.setattr(torch.nn.Module, "__call__", limited)
+        return refused
+
+    return limit
+
+
+MODELS = {"compare": 2}
+"""Of the verbs that open one model twice, how often; each says it by itself."""
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_a_pass_on_a_device_is_halved_and_this_is_said_once(name, model, small_device, caplog):
+    expected, _ = timed_document(name, model, "cpu")
+    refused = small_device(FITTING.get(name, 250))
+    with caplog.at_level(logging.WARNING, "headscan"):
+        document, _ = timed_document(name, model, "cpu")
+    assert refused, "the limit was reached"
+    assert len(refused) < 12, "a size that did not fit is not tried again and again"
+    said = [record for record in caplog.records if "Memory ran out" in record.message]
+    assert len(said) == MODELS.get(name, 1)
+    assert any("Memory ran out" in note for note in document["protocol"]["notes"])
+    compared = agreement(document, expected)
+    assert compared.texts == []
+    assert compared.largest < 1e-3, compared.place
+
+
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"weights"} - SLOW))
+def test_one_window_that_does_not_fit_ends_every_verb_in_one_sentence(name, model, small_device):
+    assert small_device(0) == []
+    with pytest.raises(MachineLimit, match=r"^Memory ran out \(CUDA out of memory\)\."):
+        timed_document(name, model, "cpu")
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -4,11 +4,13 @@ gives is a site.
 
 import copy
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 import headscan
@@ -148,10 +150,23 @@ def test_a_context_is_obeyed_be_it_the_default_of_other_models(lens, long_text, 
     assert result.protocol.by_default == ([] if context else ["context"])
 
 
+@pytest.fixture
+def one_block(tmp_path):
+    """Return the folder of the encoder with the first of its blocks alone."""
+    folder = tmp_path / "one_block"
+    shutil.copytree(minilm(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: x for name, x in tensors.items() if not re.search(r"layer\.[1-5]\.", name)}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 @pytest.mark.parametrize("verb", [headscan.checkup, headscan.states.run], ids=["checkup", "states"])
-def test_other_verbs_obey_it_too(long_text, tmp_path, verb):
+def test_other_verbs_obey_it_too(long_text, one_block, tmp_path, verb):
     texts = [
-        verb(str(minilm()), long_text, out=tmp_path / name, **options).protocol.text
+        verb(str(one_block), long_text, out=tmp_path / name, **options).protocol.text
         for name, options in (("default", {}), ("given", {"context": 128}))
     ]
     assert [(text.context, text.windows) for text in texts] == [(256, 2), (128, 4)]

@@ -2,6 +2,7 @@
 that a scan announces.
 """
 
+import itertools
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,7 +11,9 @@ import pytest
 
 import headscan
 from headscan import BadInput
-from headscan.comparison.run import estimate_compare
+from headscan.comparison import expected
+from headscan.comparison import run as comparison
+from headscan.comparison.run import chosen_similarities, estimate_compare
 from headscan.scanner.run import estimate_scan
 from headscan.states import estimate
 from headscan.states.writing import estimate_states
@@ -58,6 +61,7 @@ def test_times_follow_a_product_that_is_timed(monkeypatch, estimated):
     """A machine of half the speed takes twice as long; the first product, which is slow, does not
     count.
     """
+    monkeypatch.setattr(comparison, "sample_seconds", lambda *_: 0.0)
     seconds = []
     for product in (0.01, 0.02):
         ticks = iter([0.0, 5.0, 6.0, 6.0 + product, 7.0, 7.0 + product])
@@ -66,6 +70,18 @@ def test_times_follow_a_product_that_is_timed(monkeypatch, estimated):
         (one,) = estimated()
         seconds.append(one.seconds)
     assert seconds[1] == pytest.approx(2 * seconds[0])
+
+
+def test_intervals_and_draws_of_a_comparison_are_timed(monkeypatch):
+    """Of a second each: three sites of one model and two of the other, two measures of relations;
+    the first draw and interval, which are slow, do not count.
+    """
+    ticks = itertools.cycle([0.0, 50.0, 60.0, 61.0])
+    monkeypatch.setattr(expected, "time", SimpleNamespace(perf_counter=partial(next, ticks)))
+    measures = chosen_similarities("cka,rsa,mutual_knn")
+    assert expected.sample_seconds([3, 2], 64, measures, 19) == 19 + 2 * (3 + 2 + 6)
+    assert expected.sample_seconds([3, 2], 2048, measures, 0) == 4 * 2 * (3 + 2 + 6)
+    assert expected.sample_seconds([1], 64, measures, 19) == 0
 
 
 def test_of_stored_vectors():

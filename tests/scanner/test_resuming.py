@@ -27,7 +27,7 @@ from tests.attack.mutations import tokenizer as byte_level
 from tests.model.test_gguf import write
 from tests.model.tiny import llama
 
-STORY = "Once upon a time there was a hen, and the hen had a cone. " * 60
+STORY = "Once upon a time there was a hen, and the hen had a cone. " * 30
 
 
 def tiny_lens(seed: int = 0) -> Lens:

@@ -107,7 +107,7 @@ def test_what_is_no_series_is_refused(series):
 
 def test_the_commands_of_the_how_to_run(series, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("my.txt").write_text(TEXT * 60)
+    Path("my.txt").write_text(TEXT * 15)
     page = PAGE.read_text()
     assert len(page.split()) < 300
     commands = re.findall(r"^    headscan (.*)$", page, re.MULTILINE)

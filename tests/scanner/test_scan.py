@@ -204,8 +204,16 @@ def test_save_and_load(tiny, tmp_path):
     assert loaded.plot() is not None
 
 
+STOPPED = {"context": 32, "batch": 8, "null": True, "seed": 4}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tiny) -> ScanResult:
+    return headscan.scan(tiny, TEXT, **STOPPED)
+
+
 @pytest.mark.parametrize("stop_after", [1, 2, 5])
-def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_after):
+def test_an_interrupted_scan_resumes_to_the_same_result(tiny, uninterrupted, tmp_path, stop_after):
     calls = 0
 
     def interrupt(stage, done, total, unit):
@@ -214,12 +222,10 @@ def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_aft
         if calls == stop_after:
             raise KeyboardInterrupt
 
-    options = {"context": 32, "batch": 8, "null": True, "seed": 4}
     with pytest.raises(KeyboardInterrupt):
-        headscan.scan(tiny, TEXT, out=tmp_path, progress=interrupt, **options)
+        headscan.scan(tiny, TEXT, out=tmp_path, progress=interrupt, **STOPPED)
     assert not (tmp_path / "result.json").exists()
-    resumed = headscan.scan(tiny, TEXT, out=tmp_path, resume=True, **options)
-    uninterrupted = headscan.scan(tiny, TEXT, **options)
+    resumed = headscan.scan(tiny, TEXT, out=tmp_path, resume=True, **STOPPED)
     assert_same(uninterrupted, resumed, rel=0)  # bit for bit: the same sums in the same order
     assert uninterrupted.document["pictures"] == resumed.document["pictures"]
     assert uninterrupted.document["protocol"]["text"] == resumed.document["protocol"]["text"]

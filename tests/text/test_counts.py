@@ -47,9 +47,9 @@ def test_words_of_any_length_are_exact(tmp_path, monkeypatch, order, vocabulary)
 
 
 def test_a_count_beyond_its_memory_is_exact(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_LEAST_MEMORY", 1 << 26)
+    monkeypatch.setattr(module, "_LEAST_MEMORY", 1 << 25)
     rng = np.random.default_rng(0)
-    ids = np.minimum(30_000 ** rng.random(2_000_000) - 1, 29_999).astype(np.uint16)
+    ids = np.minimum(30_000 ** rng.random(1_000_000) - 1, 29_999).astype(np.uint16)
     small, large = (
         count([ids], 30_000, Counting(order=8, memory=size), work=tmp_path)
         for size in ("1KiB", "4GiB")

@@ -362,7 +362,7 @@ def test_a_number_of_ten_thousand_digits(tmp_path):
 def test_a_bomb_of_zeros_is_unpacked_little_by_little(tmp_path):
     import zstandard
 
-    packed = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 29))
+    packed = zstandard.ZstdCompressor(level=1).compress(bytes(1 << 29))
     path = write(tmp_path / "a.txt.zst", packed)
     assert len(packed) < 1 << 16
     assert max(len(chunk) for chunk in byte_chunks(path)) < 1 << 26

@@ -27,7 +27,7 @@ from headscan.training.monitor.families import ExpertLoad
 from headscan.training.monitor.readings import Readings
 from headscan.training.monitor.scene import Scene, Store
 from headscan.training.monitor.weight_families import leave_spectra, orthonormal, spectra_of
-from tests.card import Card
+from tests.card import Card, on_card
 from tests.forked import grouped
 
 ROWS = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (40, 8)))
@@ -417,6 +417,47 @@ def test_a_step_calls_the_device_a_few_times_more_under_the_monitor():
             every = FAMILIES.build(name).every
             total += (calls(name, 1) - plain) / every
     assert total <= 55  # 188 where each tensor was called for by itself
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_device_reads_what_the_cpu_does(kind, monkeypatch):
+    """All families in two steps of a model whose weights and gradients are on the card."""
+    model = model_of(kind).eval()
+    lens = Lens(model)
+    generator = torch.Generator
+    # The double's device has no generator and no autocast of its own.
+    monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
+    values = []
+    for device in ("cpu", "meta"):
+        with Card() as card:
+            if device == "meta":
+                on_card(model)
+            optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+            reader = Readings(lens)
+            weights = [weight.detach().clone() for weight in model.parameters()]
+            rows = ROWS[:4] if device == "cpu" else Card.of(ROWS[:4])
+            reader.begin(1)
+            model(input_ids=rows, labels=rows, use_cache=False).loss.backward()
+            waits = card.waits
+            reader.before(1)
+            optimiser.step()
+            reader.after(1)
+            assert card.waits == waits
+            readings = reader.harvest()
+            with torch.no_grad():
+                for weight, old in zip(model.parameters(), weights, strict=True):
+                    weight.copy_(old)
+            optimiser.zero_grad()
+        values.append({reading.family: reading.values for reading in readings})
+    cpu, card_values = values
+    assert (
+        set(card_values)
+        == set(cpu)
+        == set(FAMILIES.names()) - (set() if kind == "mixtral" else {"expert_load"})
+    )
+    for family, numbers in cpu.items():
+        assert card_values[family] == pytest.approx(numbers, rel=1e-3, abs=1e-5), family
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ from headscan.training.recipes import RECIPES
 
 GPT = ModelRecord(name="gpt", model_class="GPTNeoXForCausalLM", width=128, depth=4, vocabulary=4096)
 FAULT = 31
-LAST = 60
+LAST = 50
 
 
 class CollapseThenStop(TrainerCallback):

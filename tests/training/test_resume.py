@@ -12,6 +12,7 @@ from transformers import AutoModel, TrainerCallback
 from headscan import BadInput
 from headscan.training import fit_tokenizer, last_checkpoint, recipe_of, train
 from headscan.training.checkpoints import seal
+from tests.tiny import two_blocks
 
 TINY = {
     "steps": 12,
@@ -23,7 +24,7 @@ TINY = {
 }
 BARE = TINY | {"geometry_every": 0}
 """Where what is measured on the way is not looked at."""
-PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2)
+PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2, architecture=two_blocks)
 
 
 class Killed(BaseException):

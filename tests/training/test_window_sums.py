@@ -10,7 +10,7 @@ from headscan.model import Lens
 from headscan.statistics import Cloud, NonFinite, SiteStatistics
 from headscan.training.trajectory import DEFAULT, gradient_through_head, measure_sites
 from headscan.training.window_sums import Tokens, WindowSums, clouds_of
-from tests.card import Card, Event
+from tests.card import Card, Event, on_card
 
 CPU = torch.device("cpu")
 ROWS = np.random.default_rng(0).integers(0, 300, (16, 64))
@@ -23,18 +23,6 @@ def gpt2(layers=4):
         n_embd=96, n_layer=layers, n_head=4, n_positions=64, vocab_size=300, pad_token_id=None
     )
     return transformers.GPT2LMHeadModel(config).eval()
-
-
-def on_card(model):
-    """The model with its weights on the card."""
-    for module in model.modules():
-        for name, weight in module.named_parameters(recurse=False):
-            moved = torch.nn.Parameter(Card.of(weight.data), requires_grad=False)
-            module._parameters[name] = moved
-        for name, buffer in module.named_buffers(recurse=False):
-            module._buffers[name] = Card.of(buffer)
-    model.tie_weights()
-    return model
 
 
 def near(value, expected, relative):

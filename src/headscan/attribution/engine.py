@@ -171,14 +171,16 @@ class Engine:
 
     def _packed_logits(self, packed: Packed, segments: Sequence[Segment]) -> list[Tensor]:
         """Return the logits of packed rows; in passes of half the rows where memory runs out."""
-        try:
-            return packed.logits(segments)
-        except (MemoryError, RuntimeError) as error:
-            rows = sum(segment.rows for segment in segments)
-            if rows < 2 or not exhausted(error):
-                raise
-        give_back()
-        self.lens.limit.shrink(rows, rows // 2)
+        rows = sum(segment.rows for segment in segments)
+        limit = self.lens.limit
+        if rows < 2 or limit.fits(rows):
+            try:
+                return packed.logits(segments)
+            except (MemoryError, RuntimeError) as error:
+                if rows < 2 or not exhausted(error):
+                    raise
+            give_back()
+            limit.shrink(rows, rows // 2)
         if len(segments) > 1:
             half = len(segments) // 2
             first = self._packed_logits(packed, segments[:half])

@@ -13,6 +13,7 @@ from headscan.comparison.cells import TESTED_RUN, ComparedSources, cells_of
 from headscan.comparison.changed_models import DEFAULT_CONTROLS, FEWEST_CONTROLS, ChangesPlan
 from headscan.comparison.changes import measure_changes
 from headscan.comparison.damage import DamagePlan, measure_damage
+from headscan.comparison.expected import sample_seconds
 from headscan.comparison.findings import findings
 from headscan.comparison.gathering import Gathering
 from headscan.comparison.null_tests import NullTests, adjusted
@@ -545,8 +546,8 @@ def estimate_compare(
         sites=sites,
     )
     plan.check_window(context)
-    chosen_similarities(measures)
-    chosen_nulls(nulls)
+    chosen_measures = chosen_similarities(measures)
+    null_models = chosen_nulls(nulls)
     check_against(against, plan.loading, damage=damage)
 
     readers = [expected_reader(source, plan) for source in given_sources(models)]
@@ -563,6 +564,11 @@ def estimate_compare(
     forward = sum(reader.forward for reader in readers)
     products = 2.0 * (moments / 8.0)
     operations = (forward + 2 * products) * (tokens or 1_000_000)
+    sampled = min(sample, tokens or sample)
+    if "random-init" in null_models:
+        operations += draws * readers[0].forward * sampled
+    site_counts = [len(widths_of_model) for widths_of_model in widths]
+    of_sample = sample_seconds(site_counts, sampled, chosen_measures, draws * len(null_models))
     largest_batch = max(reader.batch for reader in readers)
     row_entries = sum(map(sum, widths)) * (sample + 2 * largest_batch)
     estimate = Estimate(
@@ -570,7 +576,6 @@ def estimate_compare(
         tokens,
         sum(reader.weights for reader in readers),
         memory=moments + 8.0 * row_entries,
-        seconds=operations / operations_a_second(device),
-        note=f"The {draws} draws of each null come on top.",
+        seconds=operations / operations_a_second(device) + of_sample,
     )
     return [estimate]

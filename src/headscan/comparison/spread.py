@@ -147,13 +147,13 @@ def spread_of_sample(
     in_group = torch.nn.functional.one_hot(group_of_window).double().T  # [G, windows]
     relations_x = [measure.relation(rows.flatten(0, 1)) for rows in x]
     relations_y = [measure.relation(rows.flatten(0, 1)) for rows in y]
-    squares_x = [_products(relation, relation, in_group) for relation in relations_x]
-    squares_y = [_products(relation, relation, in_group) for relation in relations_y]
+    squares_x = [products_by_group(relation, relation, in_group) for relation in relations_x]
+    squares_y = [products_by_group(relation, relation, in_group) for relation in relations_y]
     rows = []
     for relation_x, square_x in zip(relations_x, squares_x, strict=True):
         cosines = []
         for relation_y, square_y in zip(relations_y, squares_y, strict=True):
-            product = _products(relation_x, relation_y, in_group)
+            product = products_by_group(relation_x, relation_y, in_group)
             cosines.append(product / (square_x * square_y).sqrt())
         rows.append(torch.stack(cosines, dim=1))
     values = torch.stack(rows, dim=1).numpy()  # [G + 1, S, T]
@@ -161,7 +161,7 @@ def spread_of_sample(
     return GroupSpread(values[0], values[1:], sizes, clusters)
 
 
-def _products(first: Tensor, second: Tensor, in_group: Tensor) -> Tensor:
+def products_by_group(first: Tensor, second: Tensor, in_group: Tensor) -> Tensor:
     """Return the sum of products of two relations [n, n], entry by entry.
 
     The result [G + 1] is of all tokens, and with each group of windows left out. `in_group`

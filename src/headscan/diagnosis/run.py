@@ -55,8 +55,8 @@ def checkup(
     budget: Annotated[
         Budget,
         Option(
-            "Time a model: 2m or 10m (about two or ten minutes on two cores; more time means more "
-            "tokens and checks), or full (everything).",
+            "Time a model: 2m or 10m (about two or ten minutes; a faster machine reads more tokens "
+            "and makes more checks), or full (everything).",
             group="Limits",
         ),
     ] = "2m",

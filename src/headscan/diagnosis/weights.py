@@ -25,7 +25,8 @@ def grid_of(model: nn.Module) -> Grid | None:
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or weight.ndim not in (2, 3):
             continue
-        levels_of_matrix = levels(weight.flatten(0, -2)).float()  # experts stand in one parameter
+        # Experts stand in one parameter; matrices may be on several devices.
+        levels_of_matrix = levels(weight.flatten(0, -2)).float().cpu()
         if len(levels_of_matrix) == 0:
             continue
         median = float(levels_of_matrix.median())

@@ -13,6 +13,7 @@ from transformers import DynamicCache
 from headscan.leaks.channels import block_number, is_deep, sites_of
 from headscan.leaks.defences import Mechanism
 from headscan.leaks.exposure import centred_rms
+from headscan.leaks.least_squares import least_squares
 from headscan.leaks.plan import plan_of
 from headscan.leaks.registry import TESTS, LeakTest
 from headscan.leaks.result import TrialRow
@@ -187,7 +188,7 @@ def invert_directly(cut: CacheSlice, ids: Int[Tensor, " T"], entries: Float[Tens
         entries = entries[:, cut.parts[0] :]
     entry_mean = sampled.mean(0)
     vector_mean = table[sample].mean(0)
-    solution = torch.linalg.lstsq(sampled - entry_mean, table[sample] - vector_mean).solution
+    solution = least_squares(sampled - entry_mean, table[sample] - vector_mean)
     scores = ((entries[1:] - entry_mean) @ solution + vector_mean) @ table.T
     return int((scores.argmax(1) == ids[1:]).sum())
 

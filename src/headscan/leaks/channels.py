@@ -11,6 +11,7 @@ from torch import Tensor
 from headscan.leaks.audit import audit
 from headscan.leaks.defences import Change
 from headscan.leaks.exposure import Exposure, cross_entropy, loss_with, loss_with_cache
+from headscan.leaks.least_squares import least_squares
 from headscan.leaks.registry import CHANNEL_OPTIONS, CHANNELS, Leak, LeakChannel
 from headscan.leaks.settings import PrivacySettings
 from headscan.model.lens import Lens
@@ -178,7 +179,7 @@ class LogitsChannel(LeakChannel):
             states = lens.run(ids, sites=head.site)[head.site].float()
             logits = states @ root.T
             moved = (change(logits) - logits).flatten(0, 1)
-            shift = torch.linalg.lstsq(root, moved.T).solution.T
+            shift = least_squares(root, moved.T).T
             return cross_entropy(head.logits(states + shift.view_as(states)), ids)
 
         seen_as = "centred logits" if head.cap is None else "centred logits before their cap"

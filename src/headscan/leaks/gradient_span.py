@@ -121,7 +121,20 @@ def distances(vectors: Float[Tensor, "N d"], basis: Float[Tensor, "d r"]) -> Flo
 
 @torch.no_grad()
 def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], block: int = 0) -> Float[Tensor, "B T d"]:
-    """Return the inputs of the linear map of a block, whose gradient is read, for token rows."""
+    """Return the inputs of the linear map of a block, whose gradient is read, for token rows.
+
+    Where memory runs out, rows are run in smaller pieces.
+    """
+    pieces: list[Tensor] = []
+
+    def run_piece(begin: int, end: int) -> None:
+        pieces.append(_inputs_at_once(lens, rows[begin:end], block))
+
+    lens.limit.run(len(rows), run_piece)
+    return torch.cat(pieces)
+
+
+def _inputs_at_once(lens: Lens, rows: Tensor, block: int) -> Tensor:
     inputs: list[Tensor] = []
 
     def read(_module: nn.Module, args: tuple[Any, ...], _kwargs: Kwargs) -> None:

@@ -386,9 +386,11 @@ class Lens(Memo):
         source = self.origin.source
         name = f"{self.name} (random weights, seed {seed})"
         sentence = self.sentence
+        limit = self.limit  # as many rows fit for the control as for the model
 
         def make_control() -> Lens:
             control = Lens(blank.drawn(seed), tokenizer, name=name)
+            control.limit = limit
             control.origin = Origin(source, random_init=seed)
             control.sentence = sentence
             return control

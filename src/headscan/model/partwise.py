@@ -207,6 +207,21 @@ class PartwiseModel:
 
     def block(self, number: int, states: Tensor) -> Tensor:
         """Return what a block returns for these states [B, T, d]."""
+        return self._within_memory(states, partial(self._after_block, number))
+
+    def _within_memory(self, states: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return `work` of states; in smaller pieces where memory runs out."""
+        if len(states) < 2 or states.requires_grad:
+            return work(states)
+        pieces: list[Tensor] = []
+
+        def run_piece(begin: int, end: int) -> None:
+            pieces.append(work(states[begin:end]))
+
+        self.lens.limit.run(len(states), run_piece)
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def _after_block(self, number: int, states: Tensor) -> Tensor:
         block = self.blocks[number] if self._rounded_block is None else self._rounded_block
         forward = block.forward
         outputs: list[Tensor | None] = []
@@ -225,13 +240,16 @@ class PartwiseModel:
             self._run(states, {number: run_block})
         output = outputs[0]
         assert output is not None
-        return output
+        return output.to(states.device)  # of a model on several devices
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [B, T, V] for what the last block returned."""
+        return self._within_memory(states, self._head_logits)
+
+    def _head_logits(self, states: Tensor) -> Tensor:
         logits = first_tensor(self._run(states, {}))
         assert logits is not None
-        return logits
+        return logits.to(states.device)
 
     def _run(self, states: Tensor, forwards: dict[int, Callable[..., Any]]) -> Any:
         """Run the model's own forward pass with replaced blocks, and return its output.

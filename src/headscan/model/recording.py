@@ -437,15 +437,20 @@ def record(
 ) -> dict[str, Tensor]:
     """Run the model in evaluation mode as far as the deepest tap, and return the states by site.
 
-    With `each`, `each(site, states)` is called instead, and the result is empty. One thread runs
-    the model at a time. `restore`: give a model that switches itself its own settings back
-    afterwards.
+    With `each`, `each(site, states)` is called instead, and the result is empty. States of a model
+    on several devices are copied to the device of the inputs. One thread runs the model at a time.
+    `restore`: give a model that switches itself its own settings back afterwards.
     """
     states_by_site: dict[str, Tensor] = {}
     overwritten = {tap.site for tap in taps if tap.overwritten}
 
+    device = _device_of(inputs)
+
     def store(site: str, states: Tensor) -> None:
         states_by_site[site] = states.clone() if site in overwritten else states
+
+    def deliver(site: str, states: Tensor) -> None:
+        (each or store)(site, states.to(device))
 
     with (
         model_lock(model),
@@ -453,7 +458,7 @@ def record(
         torch.set_grad_enabled(grad),
         evaluating(model),
         restored(model) if restore else nullcontext(),
-        Recorder(taps, each or store, stop=True, own_thread=True),
+        Recorder(taps, deliver, stop=True, own_thread=True),
     ):
         model(**inputs)
     return states_by_site
@@ -506,7 +511,7 @@ def record_within_memory(
             pieces[site].append(tensor)
 
     limit.run(rows, run_piece, tried=tried)
-    device = next(model.parameters()).device
+    device = _device_of(inputs)
     whole: dict[str, Tensor] = {}
     for site in list(pieces):
         states = torch.cat(pieces.pop(site))
@@ -524,6 +529,11 @@ def _rows_of(inputs: Mapping[str, Any]) -> int:
         if isinstance(tensor, Tensor):
             return len(tensor)
     return 1
+
+
+def _device_of(inputs: Mapping[str, Any]) -> torch.device:
+    """Return the device of a forward pass's inputs, on which a model of several has its own."""
+    return next(value.device for value in inputs.values() if isinstance(value, Tensor))
 
 
 def _piece(inputs: Mapping[str, Any], rows: int, begin: int, end: int) -> dict[str, Any]:

@@ -89,6 +89,31 @@ class _HeadReader:
 
         with_prefix = np.concatenate([np.tile(self.prefix, (len(rows), 1)), rows], axis=1)
         ids = torch.from_numpy(with_prefix).to(self.lens.device)
+        hidden, logits = self._pass(ids)
+        if hidden.shape[:2] != logits.shape[:2]:
+            # Where memory ran out, rows may have been passed twice; by now it is known how many
+            # rows fit.
+            hidden, logits = self._pass(ids)
+        if hidden.shape[:2] != logits.shape[:2]:
+            raise BadInput(
+                f"The output layer of {self.lens.name} is not called once a pass; it cannot be "
+                "compared."
+            )
+        if self.difference is None:
+            bias = None if self.bias is None else self.bias.detach().float()
+            products = torch.nn.functional.linear(
+                hidden[:, -1].float(), self.weight.detach().float(), bias
+            )
+            differences = products - logits[:, -1].float().to(products)
+            shift = differences.mean(1, keepdim=True)
+            self.difference = float((differences - shift).abs().max())
+        states: npt.NDArray[np.float32] = hidden[:, len(self.prefix) :].float().cpu().numpy()
+        return states
+
+    def _pass(self, ids: Any) -> tuple[Any, Any]:
+        """Return the inputs of the output layer [n, T, d] and its logits [n, T, V]."""
+        import torch
+
         head_inputs: list[torch.Tensor] = []
 
         def record(_module: Any, args: tuple[Any, ...], _kwargs: Kwargs) -> None:
@@ -96,21 +121,7 @@ class _HeadReader:
 
         with before_call(self.module, record):
             logits = self.lens.run(ids, sites="head")["head"]
-        if len(head_inputs) != 1 or head_inputs[0].shape[:2] != logits.shape[:2]:
-            raise BadInput(
-                f"The output layer of {self.lens.name} is not called once a pass; it cannot be "
-                "compared."
-            )
-        hidden = head_inputs[0]
-        if self.difference is None:
-            bias = None if self.bias is None else self.bias.detach().float()
-            products = torch.nn.functional.linear(
-                hidden[:, -1].float(), self.weight.detach().float(), bias
-            )
-            differences = products - logits[:, -1].float()
-            shift = differences.mean(1, keepdim=True)
-            self.difference = float((differences - shift).abs().max())
-        return hidden[:, len(self.prefix) :].float().cpu().numpy()
+        return torch.cat(head_inputs) if head_inputs else logits.new_zeros(0, 0, 0), logits
 
     def embeddings(self, contexts: npt.NDArray[np.float32]) -> tuple[Embeddings, list[str]]:
         """Return the embeddings of contexts [m, d] and of the words, and notes for a reader."""

@@ -170,6 +170,7 @@ def run(
         mode=reading, before=list(frame_of(words, start).front), seed=seed, progress=run.progress
     )
     for lens in lenses:
+        run.limits.append(lens.limit)
         comparison, heat_map = compare(lens, store, counts, prediction, heat, model_reading)
         comparisons.append(comparison)
         records.append(lens.provenance())

@@ -99,6 +99,7 @@ def data_of_model(
             "Say by what a model's remedies are judged: --pairs FILE of texts that mean the same."
         )
     embedder = _TextEmbedder(model, encoding)
+    run.limits.append(embedder.lens.limit)
     texts, groups = _grouped_texts(sets)
     if text is None:
         drawn = np.random.default_rng(seed).permutation(int(groups.max()) + 1) % 2 == 0

@@ -154,7 +154,7 @@ class Gram:
             if rows.dtype == torch.float32:
                 torch.mm(rows[:, start:end].T, rows[:, start:], out=product)
             else:
-                product.copy_(half_product(rows[:, start:end].T, rows[:, start:]))
+                half_product(rows[:, start:end].T, rows[:, start:], product)
         self._flat += flat
         return products
 
@@ -320,12 +320,12 @@ def waiting_rows(width: int) -> int:
     return max(WAITING, width // 8)
 
 
-def half_product(left: Tensor, right: Tensor) -> Tensor:
-    """Return the product of matrices of 16-bit numbers, summed in float32.
+def half_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return the product of matrices of 16-bit numbers, summed in float32, in `out` if given.
 
     Raises RuntimeError or TypeError where the device or torch has no such product.
     """
-    product: Tensor = torch.mm(left, right, out_dtype=torch.float32)
+    product: Tensor = torch.mm(left, right, out_dtype=torch.float32, out=out)
     return product
 
 

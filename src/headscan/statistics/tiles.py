@@ -75,7 +75,8 @@ def half_pays(device: torch.device, dtype: torch.dtype) -> bool:
 
 def _half_pays(rows: Tensor) -> bool:
     try:
-        products = gram.half_product(rows[:, :TRIED].T, rows)
+        products = rows.new_empty(TRIED, rows.shape[1], dtype=torch.float32)
+        gram.half_product(rows[:, :TRIED].T, rows, products)
         seconds = _seconds(rows, gram.half_product)
     except (RuntimeError, TypeError):
         return False

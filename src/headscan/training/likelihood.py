@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.run import BadInput
+from headscan.run.exhaustion import FittingSize
 from headscan.statistics.uncertainty import Floats, StandardError, enough_documents
 from headscan.training.records import Likelihood
 
@@ -41,6 +42,7 @@ def perplexity(
     *,
     begins: npt.NDArray[np.int64] | None = None,
     batch: int = 16,
+    limit: FittingSize | None = None,
 ) -> Likelihood:
     """Return the held-out likelihood over windows int [n, T]: every token but each window's first
     is predicted.
@@ -50,12 +52,15 @@ def perplexity(
     positions `begins` of the n·T tokens, or of a text that runs on where there are fewer than three
     (`headscan.statistics.uncertainty`).
 
+    Args:
+        limit: the rows that fit into memory; where it runs out, passes have fewer.
+
     Raises:
         BadInput: for no windows.
     """
     if len(rows) == 0:
         raise BadInput("There are no windows to measure the perplexity on.")
-    nats = _window_losses(model, rows, batch)
+    nats = _window_losses(model, rows, batch, limit or FittingSize())
     tokens = nats.size
     mean = float(nats.sum()) / tokens
     error = _standard_error(nats, np.ones(nats.shape), begins) if tokens else None
@@ -92,20 +97,23 @@ def _exponentials(interval: Sequence[float]) -> list[float]:
 
 
 def _window_losses(
-    model: PreTrainedModel, rows: npt.NDArray[np.integer], batch: int
+    model: PreTrainedModel, rows: npt.NDArray[np.integer], batch: int, limit: FittingSize
 ) -> npt.NDArray[np.float64]:
     """Return the losses [n, T - 1] of all windows; the model's mode is restored."""
     device = next(model.parameters()).device
     vocabulary = getattr(model.config, "vocab_size", 1)
     affordable = int(LOGIT_BYTES / (12 * rows.shape[1] * vocabulary))
     batch = max(1, min(batch, affordable))
-    losses = []
-    training = model.training
-    model.eval()
-    for start in range(0, len(rows), batch):
-        windows = np.ascontiguousarray(rows[start : start + batch])
+    losses: list[Tensor] = []
+
+    def add(begin: int, end: int) -> None:
+        windows = np.ascontiguousarray(rows[begin:end])
         ids = torch.from_numpy(windows).long().to(device)
         losses.append(token_losses(model, ids).double().cpu())
+
+    training = model.training
+    model.eval()
+    limit.run(len(rows), add, most=batch)
     model.train(training)
     return torch.cat(losses).numpy()
 

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal, Unpack
 
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -10,6 +11,7 @@ from headscan.model import Lens
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.model.source import quiet
 from headscan.run import BadInput, Run, verb
+from headscan.run.exhaustion import FittingSize
 from headscan.run.settings import (
     Option,
     RunOptions,
@@ -90,12 +92,21 @@ def recover(
     training, validation = PackedText.of(windows).split(held_out)
     counts = training.counts(body.config.vocab_size)
 
+    limit = FittingSize()
+    run.limits.append(limit)
+    measured = partial(
+        perplexity,
+        rows=validation.rows,
+        tokenizer=trained.tokenizer,
+        begins=validation.begins,
+        limit=limit,
+    )
     tied = recover_head(body, "tied", temperature=temperature)
-    before = perplexity(tied, validation.rows, trained.tokenizer, begins=validation.begins)
+    before = measured(tied)
     del tied
     whole = recover_head(body, method, counts=counts, temperature=temperature, copied=False)
     curve = method.train(whole, training.rows, seed=seed, progress=run.progress)
-    after = perplexity(whole, validation.rows, trained.tokenizer, begins=validation.begins)
+    after = measured(whole)
     _save(whole, trained, os.fspath(run.folder / "model"))
 
     steps, batch = method.budget

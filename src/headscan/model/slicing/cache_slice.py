@@ -89,7 +89,7 @@ class CacheSlice(SlicedModel):
                 "such cache."
             )
         parts = [
-            self._joined_heads(stored[layer][index])
+            self._joined_heads(stored[layer][index]).to(self.lens.device)
             for layer in self.layers
             for index in INDICES_OF_PART[self.stored]
         ]

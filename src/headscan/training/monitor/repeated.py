@@ -57,7 +57,7 @@ def _hashed(passes: Sequence[ReadWindows], scene: Scene) -> Int[Tensor, "windows
     both_real = (real[..., :-1] & real[..., 1:]).long()
     added = torch.zeros(len(passes), BUCKETS, dtype=torch.long, device=device)
     added.scatter_add_(1, pairs.flatten(1), both_real.flatten(1))
-    after = scene.counts.to(device) + added.cumsum(0)
+    after = scene.counts.to(device, non_blocking=True) + added.cumsum(0)
     counts = after - added  # of each pass: those before it
     scene.counts = after[-1].clone()
 
