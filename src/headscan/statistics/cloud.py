@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headscan.run.errors import BadInput
 from headscan.statistics.eigen import Eigen, eigen
+from headscan.statistics.gram import products_of
 from headscan.statistics.parallel import lazy
 from headscan.statistics.sums import Sums
 from headscan.statistics.uncertainty import Floats
@@ -141,8 +142,7 @@ class Cloud:
     def _covariance(self) -> Tensor:
         if self.centred is not None:
             return self.centred
-        rows = self._centred_rows
-        return (rows.T @ rows).div_(self.count)
+        return products_of(self._centred_rows.T).div_(self.count)
 
     @lazy
     def _centred_rows(self) -> Tensor:
@@ -153,8 +153,7 @@ class Cloud:
     @lazy
     def _products(self) -> Tensor:
         """(x − μ)·(y − μ)/n of all pairs of `rows` [n, n], which has the eigenvalues of C."""
-        rows = self._centred_rows
-        return (rows @ rows.T).div_(self.count)
+        return products_of(self._centred_rows).div_(self.count)
 
     @lazy
     def variances(self) -> Floats:

@@ -51,8 +51,7 @@ class Gram:
     def __init__(self, width: int, device: torch.device | str = "cpu", *, few: int = 0):
         self.width = width
         self.few = few
-        cuts = [width * i // PANELS for i in range(PANELS + 1)]
-        self._spans = [(start, end) for start, end in pairwise(cuts) if end > start]
+        self._spans = _spans(width)
         self.panels: list[Tensor] = []
         self.held: list[Tensor] = []  # rows, while there are no panels
         self.waiting: list[Tensor] = []  # rows that are in no number yet, where there are panels
@@ -318,6 +317,26 @@ class Gram:
 def waiting_rows(width: int) -> int:
     """Return how many rows may wait for others (`Gram.add_few`)."""
     return max(WAITING, width // 8)
+
+
+def _spans(width: int) -> list[tuple[int, int]]:
+    """Return the rows, from start to end, of each panel."""
+    cuts = [width * i // PANELS for i in range(PANELS + 1)]
+    return [(start, end) for start, end in pairwise(cuts) if end > start]
+
+
+def products_of(rows: Tensor) -> Tensor:
+    """Return the products of all pairs of rows [n, d] as a symmetric matrix [n, n].
+
+    >>> products_of(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+    tensor([[5., 2.],
+            [2., 1.]])
+    """
+    products = rows.new_empty(len(rows), len(rows))
+    for start, end in _spans(len(rows)):
+        torch.mm(rows[start:end], rows[start:].T, out=products[start:end, start:])
+        products[end:, start:end] = products[start:end, end:].T
+    return products
 
 
 def half_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
