@@ -303,26 +303,35 @@ class _FarEigen:
     """
 
     def __init__(self, cloud: Cloud):
-        length = float(np.linalg.norm(cloud.mean))
-        axis = cloud.mean / length
-        axis[0] += np.copysign(1.0, axis[0])
-        self._reflection = np.eye(cloud.width) - np.outer(axis, 2 * axis / (axis @ axis))
-        turned = self._reflection @ cloud.covariance @ self._reflection
-        a = length**2 + turned[0, 0]
+        covariance = cloud._covariance
+        mean = torch.from_numpy(cloud.mean).to(covariance.device)
+        square = mean @ mean
+        axis = mean / square.sqrt()
+        axis[0] += torch.ones_like(axis[0]).copysign(axis[0])
+        self._axis: Floats = axis.cpu().numpy()
+        self._weight = 2 / float(self._axis @ self._axis)
+
+        # H = I − weight·axis·axisᵀ, and HCH = C − axis·wᵀ − w·axisᵀ
+        along = self._weight * (covariance @ axis)
+        w = along - 0.5 * self._weight * (axis @ along) * axis
+        turned = covariance - torch.outer(axis, w) - torch.outer(w, axis)
+        a = square + turned[0, 0]
         c = turned[1:, 0]
-        self._slope = c / a
-        products = torch.from_numpy(turned[1:, 1:] - np.outer(c, c) / a)
-        self._eigen = eigen(products, vectors=cloud.directed)
-        self.values: Floats = np.append(a + c @ self._slope, self._eigen.values)
+        slope = c / a
+        others = turned[1:, 1:] - torch.outer(c, slope)
+        self._eigen = eigen(others, vectors=cloud.directed)
+        self._slope: Floats = slope.cpu().numpy()
+        self.values: Floats = np.append(float(a + c @ slope), self._eigen.values)
 
     def strongest(self, count: int) -> Floats:
-        width = len(self._reflection)
-        directions = np.zeros((width, count))
+        directions = np.zeros((len(self._axis), count))
         if count:
             others = self._eigen.strongest(count - 1)
             directions[0, 0] = 1.0
             directions[1:, 0] = self._slope
             directions[0, 1:] = -(self._slope @ others)
             directions[1:, 1:] = others
-        turned_back: Floats = self._reflection @ directions
+        turned_back: Floats = directions - np.outer(
+            self._axis, self._weight * (self._axis @ directions)
+        )
         return turned_back
