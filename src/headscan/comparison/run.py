@@ -41,7 +41,7 @@ from headscan.run.settings import (
 from headscan.scanner.cautions import UNREAD, unread
 from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike, VectorSource, given_sources
-from headscan.states.estimate import Estimate, expected_reader, operations_a_second
+from headscan.states.estimate import Estimate, expected_reader
 from headscan.states.plan import ReadingPlan
 from headscan.text.source import (
     TEXT,
@@ -576,6 +576,6 @@ def estimate_compare(
         tokens,
         sum(reader.weights for reader in readers),
         memory=moments + 8.0 * row_entries,
-        seconds=operations / operations_a_second(device) + of_sample,
+        seconds=operations / readers[0].operations_a_second(device) + of_sample,
     )
     return [estimate]

@@ -38,7 +38,6 @@ from headscan.states.estimate import (
     Estimate,
     ExpectedReader,
     expected_reader,
-    operations_a_second,
 )
 from headscan.states.plan import ReadingPlan
 from headscan.statistics import process_count, process_rank, same_everywhere
@@ -410,7 +409,6 @@ def estimate_scan(
     _, probes = choose(measures)
     _pair_sets(pairs, probes)
 
-    rate = operations_a_second(device)
     readers = [expected_reader(source, plan) for source in listed_sources(sources, revisions)]
     estimated = []
     for reader in readers:
@@ -421,7 +419,8 @@ def estimate_scan(
             batch=reader.batch,
             tokens=reader.tokens,
         )
-        seconds = _operations(reader, null=null) / rate
+        operations = _operations(reader, null=null)
+        seconds = operations / reader.operations_a_second(device)
         estimated.append(Estimate(reader.name, reader.tokens, reader.weights, memory, seconds))
     return estimated
 

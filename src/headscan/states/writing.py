@@ -27,7 +27,7 @@ from headscan.run.settings import (
     RunOptions,
     Seed,
 )
-from headscan.states.estimate import Estimate, expected_reader, operations_a_second
+from headscan.states.estimate import Estimate, expected_reader
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
 from headscan.states.plan import ReadingPlan
@@ -360,7 +360,7 @@ def estimate_states(
         reader.tokens,
         reader.weights,
         memory=2.0 * SHARD_BYTES + 2.0 * token_bytes * reader.batch,
-        seconds=reader.forward * reader.counted / operations_a_second(device),
+        seconds=reader.forward * reader.counted / reader.operations_a_second(device),
         written=float(token_bytes) * reader.counted,
     )
     return [estimate]
