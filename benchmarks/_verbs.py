@@ -104,11 +104,11 @@ def _pairs(folder: Path) -> Path:
     return folder / "pairs.csv"
 
 
-READ: dict[str, Any] = {"text": "stories", "max_tokens": 1024, "context": 32}
+READ: dict[str, Any] = {"text": "stories", "max_tokens": 512, "context": 32}
 ATTACK: dict[str, Any] = {"text": "stories", "windows": 1, "length": 4, "draws": 21}
 TRAIN: dict[str, Any] = {
     "text": "stories",
-    "steps": 3,
+    "steps": 2,
     "context": 32,
     "batch": 4,
     "vocabulary": 300,
@@ -117,7 +117,7 @@ TRAIN: dict[str, Any] = {
 CALLS: dict[str, Call] = {
     "scan": lambda model, device, _: headscan.scan(model, null=True, device=device, **READ),
     "scan, every measure": lambda model, device, _: headscan.scan(
-        model, measures="*", device=device, **READ | {"max_tokens": 512}
+        model, measures="*", device=device, **READ | {"max_tokens": 256}
     ),
     "compare": lambda model, device, _: headscan.compare(
         [model, model], sites="block.*", draws=20, device=device, **READ
@@ -126,10 +126,10 @@ CALLS: dict[str, Call] = {
         model, damage=True, against="q4_0", device=device, **READ
     ),
     "checkup": lambda model, device, _: headscan.checkup(
-        model, text="stories", context=32, max_tokens=512, budget="full", device=device
+        model, text="stories", context=32, max_tokens=256, budget="full", device=device
     ),
     "invert": lambda model, device, _: headscan.invert(
-        model, PROMPT[:20], at="block.1", device=device
+        model, PROMPT[:14], at="block.1", device=device
     ),
     "invert --method joint": lambda model, device, _: headscan.invert(
         model, PROMPT[:20], at="block.1", method="joint", device=device
