@@ -25,9 +25,11 @@ from headscan.training.monitor.alarms import rules_of
 from headscan.training.monitor.attention import look_at
 from headscan.training.monitor.families import ExpertLoad
 from headscan.training.monitor.readings import Readings
+from headscan.training.monitor.readings import _transfer as sent_numbers
 from headscan.training.monitor.scene import Scene, Store
 from headscan.training.monitor.weight_families import leave_spectra, orthonormal, spectra_of
 from tests.card import Card, on_card
+from tests.emulated_gpu import emulated_gpu
 from tests.forked import grouped
 
 ROWS = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (40, 8)))
@@ -715,3 +717,14 @@ def test_a_card_makes_an_orthonormal_basis_in_a_few_steps(rank):
     assert torch.linalg.matrix_norm(card_basis.T @ card_basis - torch.eye(12)) < 1e-3
     remainder = basis - card_basis @ (card_basis.T @ basis)
     assert remainder.norm() < 1e-5 * basis.norm()
+
+
+def test_numbers_on_several_devices_are_sent_together():
+    with emulated_gpu():
+        store = Store()
+        store.most("largest", torch.tensor([1.0, 2.0]))
+        store.most("of_another_device", torch.tensor(3.0, device="cuda"))
+        store.mean("mean", torch.tensor(4.0, device="cuda"))
+        store.local["local"] = torch.tensor([5.0], device="cuda")
+        transfer = sent_numbers(7, FAMILIES["nonfinite"](), store)
+    assert transfer.flat.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]

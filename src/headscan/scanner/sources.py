@@ -265,7 +265,8 @@ def _check_states(subject: Subject, plan: ReadingPlan, *, cluster: bool) -> None
     states.name = subject.name
     if cluster:
         readable(states)
-    if plan.windowing.skip_first and not states.positioned(states.sites[0]):
+    uncut = isinstance(states, StoredSource) and not states.has_windows
+    if plan.windowing.skip_first and uncut:
         raise BadInput(
             f"{states.name} holds vectors that nobody has cut into windows, so --skip-first has no "
             "first positions to leave out: --context gives the vectors of a window."

@@ -26,8 +26,9 @@ from headscan.text.source import TextLike, find_files
 COUNTED_CHARACTERS = 2**16
 """The tokens of a text are estimated from so many characters of its beginning."""
 
-TRIED_OPERATIONS = {True: 2 * 10**10, False: 2 * 10**12}
-"""The operations that are timed, on a CPU and elsewhere."""
+TRIED_ON_CPU = 2 * 10**10
+TRIED_ON_DEVICE = 2 * 10**12
+"""Operations of a pass that is timed, at most."""
 
 TOKENS_OF_UNKNOWN_LENGTH = 1_000_000
 """Times are given for so many tokens where the length of the text is not known."""
@@ -218,10 +219,12 @@ def operations_a_second(
     """
     named = isinstance(device, str) and device != "balanced"
     timed_device = choose_device(device if named else "auto")  # type: ignore[arg-type]
-    most = TRIED_OPERATIONS[timed_device.type == "cpu"]
-    rows = max(16, min(most // (16 * width**2), 8192))
+    operations_of_row = 16 * width**2
     if timed_device.type == "cpu":
-        rows = min(rows, 512)
+        rows = min(TRIED_ON_CPU // operations_of_row, 512)
+    else:
+        rows = min(TRIED_ON_DEVICE // operations_of_row, 8192)
+    rows = max(rows, 16)
     states = torch.ones(rows, width, device=timed_device, dtype=dtype)
     up = torch.ones(width, 4 * width, device=timed_device, dtype=dtype)
     fastest = 0.0
@@ -230,7 +233,7 @@ def operations_a_second(
         hidden = torch.nn.functional.gelu(states @ up)
         float((hidden @ up.T)[0, 0])  # reading an entry waits for a GPU
         seconds = time.perf_counter() - start
-        fastest = max(fastest, 16.0 * rows * width**2 / seconds)
+        fastest = max(fastest, rows * operations_of_row / seconds)
     return fastest
 
 

@@ -153,12 +153,13 @@ class StoredSource(VectorSource):
             self._read = min(last * self.context, self.tokens)
 
     @property
-    def _has_windows(self) -> bool:
-        """Whether the store or the user has cut the vectors into windows."""
-        return self.alone or self.vectors.window is not None or self.cut is not None
+    def has_windows(self) -> bool:
+        """Whether the store or the user has cut the vectors into windows of several."""
+        is_cut = self.alone or self.vectors.window is not None or self.cut is not None
+        return is_cut and self.context > 1
 
     def positioned(self, site: str) -> bool:
-        return self._has_windows and super().positioned(site)
+        return self.has_windows and super().positioned(site)
 
     def read(self, windows: int) -> int:
         return int(self.starts[windows]) if self.alone else super().read(windows)
@@ -245,7 +246,7 @@ class StoredSource(VectorSource):
     def _notes(self) -> list[str]:
         """Return the cautions for readers of the numbers."""
         cut = f"in windows of {self.context} vectors"
-        if not self._has_windows:
+        if not self.has_windows and self.context > 1:
             cut = f"{self.context} consecutive vectors together, none the first of a window"
         if self.alone:
             cut = f"of {self.whole:,} texts, each read by itself"

@@ -223,28 +223,32 @@ class Readings:
 
 
 def _transfer(step: int, family: Family, store: Store) -> Transfer:
-    """Send all numbers of a family to the CPU in one tensor, on which processes have agreed."""
+    """Send all numbers of a family to the CPU in one tensor, on which processes have agreed.
+
+    Those of a model on several devices are gathered on the device of the first number.
+    """
     means = dict[str, Tensor]()
     for name, value in store.sums.items():
         count = store.counts[name]
         means[name] = value if count == 1 else value / count
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    tensors = store.largest | means | store.local
+    device = next((value.device for value in tensors.values()), torch.device("cpu"))
     parts: list[Tensor] = []
     if store.largest:
-        largest = _flat(store.largest)
+        largest = _flat(store.largest, device)
         if world > 1:
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         parts.append(largest)
     if means:
-        mean = _flat(means)
+        mean = _flat(means, device)
         if world > 1:
             dist.all_reduce(mean, dist.ReduceOp.SUM)
             mean = mean / world
         parts.append(mean)
     if store.local:
-        parts.append(_flat(store.local))
+        parts.append(_flat(store.local, device))
 
-    tensors = store.largest | means | store.local
     shapes = [(name, value.shape) for name, value in tensors.items()]
     flat = torch.cat(parts) if parts else torch.zeros(0)
     event = None
@@ -255,5 +259,5 @@ def _transfer(step: int, family: Family, store: Store) -> Transfer:
     return Transfer(step, family, shapes, flat, event)
 
 
-def _flat(tensors: dict[str, Tensor]) -> Tensor:
-    return torch.cat([tensor.float().flatten() for tensor in tensors.values()])
+def _flat(tensors: dict[str, Tensor], device: torch.device) -> Tensor:
+    return torch.cat([tensor.float().flatten().to(device) for tensor in tensors.values()])
