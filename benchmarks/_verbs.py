@@ -75,9 +75,12 @@ def agreement(document: Any, expected: Any) -> Agreement:
     values = dict(_leaves(json.loads(json.dumps(document, default=str))))
     others = dict(_leaves(json.loads(json.dumps(expected, default=str))))
     texts = sorted(values.keys() ^ others.keys())
-    numbers, largest, largest_place = 0, 0.0, ""
+    numbers = 0
+    largest = 0.0
+    largest_place = ""
     for place in values.keys() & others.keys():
-        value, other = values[place], others[place]
+        value = values[place]
+        other = others[place]
         if not isinstance(value, float) or not isinstance(other, float):
             if value != other:
                 texts.append(place)
@@ -88,7 +91,8 @@ def agreement(document: Any, expected: Any) -> Agreement:
         elif math.isfinite(value):
             difference = abs(value - other) / max(abs(other), LEAST)
             if difference > largest:
-                largest, largest_place = difference, place
+                largest = difference
+                largest_place = place
     return Agreement(numbers, largest, largest_place, texts)
 
 

@@ -113,7 +113,8 @@ def _scale(
     low = high = 0.0
     if len(order):
         ends = [_end(values[order[0]]), _end(values[order[-1]])]
-        low, high = joined[order[0]], joined[order[-1]]
+        low = joined[order[0]]
+        high = joined[order[-1]]
     width = high - low if high > low else 1.0
 
     shares = []
