@@ -290,6 +290,7 @@ def test_the_card_notes_what_the_processor_waits_for(reading):
         ("some first tokens are sinks", 3),
         ("sinks elsewhere", 3),
         ("rogue", 3),
+        ("far from the origin", 2),
     ],
 )
 def test_a_site_is_finished_on_the_card_with_a_decomposition_for_each_group_of_tokens(
@@ -306,6 +307,8 @@ def test_a_site_is_finished_on_the_card_with_a_decomposition_for_each_group_of_t
         x[::2, 7] *= 30
     if kind == "rogue":  # its numbers are also those without this coordinate
         x[..., 5] += 40
+    if kind == "far from the origin":
+        x += 3e4
     rows = {}
     with Card() as card:
         monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
