@@ -38,7 +38,7 @@ Call = Callable[[str, Any, Path], Result]
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the numbers of two documents are apart.
+    """The differences between the numbers of two documents.
 
     Attributes:
         numbers: how many were compared.

@@ -33,7 +33,7 @@ def model(tmp_path_factory):
 
 
 @cache
-def on_cpu(name, model):
+def document_on_cpu(name, model):
     """Return the result of a call on the CPU, as a document."""
     document, _ = timed_document(name, model, "cpu")
     return document
@@ -42,7 +42,7 @@ def on_cpu(name, model):
 @pytest.mark.parametrize("name", CALLS)
 def test_a_verb_on_a_device_gives_the_numbers_of_the_cpu(name, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    expected = on_cpu(name, model)
+    expected = document_on_cpu(name, model)
     with emulated_gpu() as card:
         document, _ = timed_document(name, model, "cuda")
     assert card.all > 100, "it ran on the device"
@@ -69,7 +69,7 @@ def spread(model):
 @pytest.mark.parametrize("name", SPREAD)
 def test_a_model_on_two_devices_gives_the_numbers_of_one(name, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    expected = on_cpu(name, model)
+    expected = document_on_cpu(name, model)
     with emulated_gpu() as card:
         document, _ = timed_document(name, spread(model), "cpu")
     assert card.all > 10

@@ -195,29 +195,27 @@ def test_a_terminal_of_ascii_shows_what_it_can():
     assert b"block.0" in raw.getvalue()
 
 
-def test_a_missing_text_is_told_before_the_libraries_are_imported():
+def refused_before_import(arguments, module):
+    """Return the exit status of a scan, ten more where it has imported a module, and its errors."""
     code = (
-        "import sys; from headscan.cli import main; sys.argv = ['headscan', 'scan', "
-        "'gpt-vanilla', '--text', 'missing.txt']\n"
+        "import sys; from headscan.cli import main; sys.argv[1:] = ['scan', 'gpt-vanilla', "
+        f"*{arguments!r}]\n"
         "try:\n    main()\nexcept SystemExit as leaving:\n    sys.exit(leaving.code + 10 * "
-        "('torch' in sys.modules))"
+        f"({module!r} in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (
+    return done.returncode, done.stderr
+
+
+def test_a_missing_text_is_told_before_the_libraries_are_imported():
+    assert refused_before_import(["--text", "missing.txt"], "torch") == (
         2,
         "headscan: There is no file or folder missing.txt.\n",
     )
 
 
 def test_a_wrong_option_is_told_before_the_models_of_transformers_are_imported():
-    code = (
-        "import sys; from headscan.cli import main; sys.argv = ['headscan', 'scan', "
-        "'gpt-vanilla', '--contxt', '64']\n"
-        "try:\n    main()\nexcept SystemExit as leaving:\n    sys.exit(leaving.code + 10 * "
-        "('transformers.modeling_utils' in sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (
+    assert refused_before_import(["--contxt", "64"], "transformers.modeling_utils") == (
         2,
         "headscan: Unknown option: --contxt. Did you mean --context? See headscan scan --help.\n",
     )

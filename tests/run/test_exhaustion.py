@@ -81,7 +81,7 @@ def small_device(monkeypatch):
 
 
 MODELS = {"compare": 2}
-"""Of the verbs that open one model twice, how often; each says it by itself."""
+"""How often a verb opens one model, where that is not once; each opening warns by itself."""
 
 
 @pytest.mark.parametrize("name", HALVED)

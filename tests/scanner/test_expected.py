@@ -73,8 +73,8 @@ def test_times_follow_a_product_that_is_timed(monkeypatch, estimated):
 
 
 def test_intervals_and_draws_of_a_comparison_are_timed(monkeypatch):
-    """Of a second each: three sites of one model and two of the other, two measures of relations;
-    the first draw and interval, which are slow, do not count.
+    """Each draw and interval takes a second. One model has three sites, the other two; two measures
+    are of relations. The first draw and the first interval, which are slow, do not count.
     """
     ticks = itertools.cycle([0.0, 50.0, 60.0, 61.0])
     monkeypatch.setattr(expected, "time", SimpleNamespace(perf_counter=partial(next, ticks)))

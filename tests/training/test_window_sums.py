@@ -26,7 +26,7 @@ def gpt2(layers=4):
 
 
 def near(value, expected, relative):
-    """Whether two numbers agree; a measure that is not defined is None in both."""
+    """Return whether two numbers agree; a measure that is not defined is None in both."""
     if expected is None or isinstance(expected, str):
         return value == expected
     return value == pytest.approx(expected, rel=relative)

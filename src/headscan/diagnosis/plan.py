@@ -1,5 +1,5 @@
-"""What fits into a budget: planned by the speed of a short trial; later the clock only leaves whole
-stages out.
+"""The plan of a checkup follows from its budget and the speed of a short trial; later the clock
+only leaves whole stages out.
 """
 
 import math

@@ -52,7 +52,7 @@ class StoredSource(VectorSource):
         where: the path or URL; None for arrays in memory.
         whole: the number of complete windows, or of texts.
         rest: the number of vectors in the shorter window at the end.
-        cut: the vectors of a window, where the user has given them.
+        given_context: the vectors of a window that the user asked for; None: not said.
         starts: the first vector of each text, where each is a window.
     """
 
@@ -75,7 +75,7 @@ class StoredSource(VectorSource):
         self.device = torch.device("cpu")
         self.tokenizer = tokenizer
         self.context = vectors.window or min(window_length(context), vectors.count)
-        self.cut = context
+        self.given_context = context
         self.whole, self.rest = divmod(vectors.count, self.context)
         self.alone = vectors.lengths is not None
         if vectors.lengths is not None:
@@ -154,9 +154,10 @@ class StoredSource(VectorSource):
 
     @property
     def has_windows(self) -> bool:
-        """Whether the store or the user has cut the vectors into windows of several."""
-        is_cut = self.alone or self.vectors.window is not None or self.cut is not None
-        return is_cut and self.context > 1
+        """The answer to whether the store or the user cuts the vectors into windows of several."""
+        by_store = self.alone or self.vectors.window is not None
+        by_user = self.given_context is not None
+        return self.context > 1 and (by_store or by_user)
 
     def positioned(self, site: str) -> bool:
         return self.has_windows and super().positioned(site)

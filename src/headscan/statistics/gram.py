@@ -51,7 +51,7 @@ class Gram:
     def __init__(self, width: int, device: torch.device | str = "cpu", *, few: int = 0):
         self.width = width
         self.few = few
-        self._spans = _spans(width)
+        self._spans = panel_spans(width)
         self.panels: list[Tensor] = []
         self.held: list[Tensor] = []  # rows, while there are no panels
         self.waiting: list[Tensor] = []  # rows that are in no number yet, where there are panels
@@ -319,7 +319,7 @@ def waiting_rows(width: int) -> int:
     return max(WAITING, width // 8)
 
 
-def _spans(width: int) -> list[tuple[int, int]]:
+def panel_spans(width: int) -> list[tuple[int, int]]:
     """Return the rows, from start to end, of each panel."""
     cuts = [width * i // PANELS for i in range(PANELS + 1)]
     return [(start, end) for start, end in pairwise(cuts) if end > start]
@@ -333,7 +333,7 @@ def products_of(rows: Tensor) -> Tensor:
             [2., 1.]])
     """
     products = rows.new_empty(len(rows), len(rows))
-    for start, end in _spans(len(rows)):
+    for start, end in panel_spans(len(rows)):
         torch.mm(rows[start:end], rows[start:].T, out=products[start:end, start:])
         products[end:, start:end] = products[start:end, end:].T
     return products

@@ -4,7 +4,6 @@ device, for which the CPU waits once for many sites.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -15,20 +14,15 @@ from torch import Tensor
 
 from headscan.statistics import Cloud, NonFinite
 from headscan.statistics.cloud import NEAR
+from headscan.statistics.gram import panel_spans
+from headscan.statistics.site import AT_ONCE
 from headscan.statistics.transfer import sent_together
-
-AT_ONCE = 2**20
-"""Numbers, 8 MiB in float64, that are added at a time on a CPU: more would leave the cache."""
 
 AT_ONCE_ON_DEVICES = 2**26
 """Numbers that are added at a time elsewhere, 512 MiB in float64."""
 
 TOGETHER = 2**24
 """Entries of matrices, 128 MiB in float64, that a device decomposes in one call."""
-
-PANELS = 4
-"""Horizontal panels of the symmetric products; what lies below them is not computed."""
-
 
 Mask = npt.NDArray[np.bool_]
 """Which tokens of windows [B, T] are no padding."""
@@ -96,8 +90,7 @@ class WindowSums:
             self.centre = vectors.mean(0)
         vectors -= self.centre
         self.moved += vectors.sum(0)
-        cuts = [self.width * panel // PANELS for panel in range(PANELS + 1)]
-        for start, end in pairwise(cuts):
+        for start, end in panel_spans(self.width):
             part = vectors[:, start:]
             self.scatter[start:end, start:].addmm_(part[:, : end - start].T, part)
 
